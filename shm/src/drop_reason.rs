@@ -1,0 +1,114 @@
+//! Every way in which the plane drops a MAD, as numbers that processes agree on.
+//!
+//! Ids are append-only: a reader of another version shows an unknown id by its number. Each reason has one counter per
+//! worker in the status segment and a label that says what happened, in the words of the specification.
+
+macro_rules! drop_reasons {
+    ($( $(#[doc = $doc:expr])* $name:ident = $id:literal, $label:literal; )*) => {
+        /// Why a MAD was dropped.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[repr(u8)]
+        pub enum DropReason {
+            $( $(#[doc = $doc])* $name = $id, )*
+        }
+
+        impl DropReason {
+            /// All reasons in id order.
+            pub const ALL: &'static [DropReason] = &[ $( DropReason::$name, )* ];
+
+            /// The name under which the counter is shown.
+            pub const fn label(self) -> &'static str {
+                match self { $( DropReason::$name => $label, )* }
+            }
+        }
+    };
+}
+
+drop_reasons! {
+    /// Base version is not 1.
+    BaseVersion = 0, "drop_base_version";
+    /// Slot length is not 256 bytes or a reserved field of the slot is wrong.
+    Malformed = 1, "drop_malformed";
+    /// SMP class on a QP other than 0, or another class on QP 0.
+    ClassQp = 2, "drop_class_qp";
+    /// The port on which the MAD arrived is not at least Initialize.
+    ArrivalDown = 3, "drop_arrival_port_down";
+    /// A class 0x01 SMP with a permissive LID.
+    PermissiveLid = 4, "drop_permissive_lid";
+    /// A LID that an adapter does not own.
+    NotOurLid = 5, "drop_not_our_lid";
+    /// Hop count above 63.
+    HopCount = 6, "drop_hop_count";
+    /// Hop pointer that the rules of its direction do not allow.
+    HopPointer = 7, "drop_hop_pointer";
+    /// Adapter or router asked to relay a directed route.
+    NotSwitch = 8, "drop_relay_by_adapter";
+    /// Output port of a path byte is 0 or beyond the ports of the node.
+    PathPort = 9, "drop_path_port";
+    /// Output port of a path byte has no link.
+    PathPortDown = 10, "drop_path_port_down";
+    /// DLID 0 or permissive outside a directed part.
+    DlidInvalid = 11, "drop_dlid_invalid";
+    /// Multicast DLID; no MAD agent is attached to a multicast group.
+    Multicast = 12, "drop_multicast";
+    /// DLID above LinearFDBTop.
+    AboveFdbTop = 13, "drop_above_fdb_top";
+    /// Forwarding entry 255: no route.
+    NoRoute = 14, "drop_no_route";
+    /// Forwarding entry beyond the ports of the switch.
+    RoutePort = 15, "drop_route_port";
+    /// Forwarding entry equals the arrival port.
+    RouteLoop = 16, "drop_route_loop";
+    /// Output port of a forwarding entry is not in a state to send.
+    RoutePortDown = 17, "drop_route_port_down";
+    /// LID route with more hops than any fabric has.
+    HopLimit = 18, "drop_hop_limit";
+    /// M_Key check failed.
+    MKey = 19, "drop_m_key";
+    /// No P_Key of the receiving port matches.
+    PKey = 20, "drop_p_key";
+    /// Q_Key of a GMP is not 0x80010000.
+    QKey = 21, "drop_q_key";
+    /// Partition enforcement of a switch port refused the GMP.
+    PartitionEnforcement = 22, "drop_partition_enforcement";
+    /// SLtoVL entry says drop, or names a VL that is not operational.
+    SlToVl = 23, "drop_sl_to_vl";
+    /// Nobody is registered for this request and it wants no reply.
+    NoAgent = 24, "drop_no_agent";
+    /// A response whose transaction belongs to no agent of this port.
+    NoTransaction = 25, "drop_no_transaction";
+    /// The receiving session does not empty its ring.
+    SessionFull = 26, "drop_session_full";
+    /// The ring to another worker is full.
+    ShardFull = 27, "drop_shard_full";
+    /// Sender named an agent that it has not registered.
+    UnknownAgent = 28, "drop_unknown_agent";
+    /// The SMP names a P_Key index or sending port that the session does not have.
+    SenderInvalid = 29, "drop_sender_invalid";
+    /// TrapRepress that matches no repeating trap; consumed without an answer.
+    TrapRepressUnmatched = 30, "drop_trap_repress_unmatched";
+    /// Too many traps wait for their TrapRepress.
+    TrapQueueFull = 31, "drop_trap_queue_full";
+    /// The session's node went away while the MAD was on its way.
+    SessionGone = 32, "drop_session_gone";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::DropReason;
+
+    #[test]
+    fn ids_are_dense_and_in_order() {
+        for (index, reason) in DropReason::ALL.iter().enumerate() {
+            assert_eq!(*reason as usize, index, "{}", reason.label());
+        }
+    }
+
+    #[test]
+    fn labels_are_unique() {
+        let mut labels: Vec<_> = DropReason::ALL.iter().map(|r| r.label()).collect();
+        labels.sort_unstable();
+        labels.dedup();
+        assert_eq!(labels.len(), DropReason::ALL.len());
+    }
+}
