@@ -9,6 +9,36 @@ use core::ops::Range;
 
 use crate::mad::{self, Mad, MadBuf, MadMut};
 
+pub mod guid_info;
+pub mod lft;
+pub mod mft;
+pub mod mlnx_ext_port_info;
+pub mod node_desc;
+pub mod node_info;
+pub mod notice;
+pub mod pkey_table;
+pub mod port_info;
+pub mod port_info_ext;
+pub mod sl2vl;
+pub mod sm_info;
+pub mod switch_info;
+pub mod vlarb;
+
+pub use guid_info::Repr as GuidInfo;
+pub use lft::Repr as Lft;
+pub use mft::Repr as Mft;
+pub use mlnx_ext_port_info::Repr as MlnxExtPortInfo;
+pub use node_desc::Repr as NodeDescription;
+pub use node_info::Repr as NodeInfo;
+pub use notice::Notice;
+pub use pkey_table::Repr as PKeyTable;
+pub use port_info::Repr as PortInfo;
+pub use port_info_ext::Repr as PortInfoExtended;
+pub use sl2vl::Repr as SlToVl;
+pub use sm_info::Repr as SmInfo;
+pub use switch_info::Repr as SwitchInfo;
+pub use vlarb::Repr as VlArb;
+
 /// Bytes of a MAD that hold the attribute of an SMP.
 pub const SMP_DATA: Range<usize> = 64..128;
 /// Number of attribute bytes in an SMP.
