@@ -1,3 +1,36 @@
 //! What the processes of madplane agree on, byte for byte.
+//!
+//! A program belongs here if two processes would disagree were one of them rebuilt with another value: segment
+//! layouts, ring slots, attach messages, counter and drop numbers. `LAYOUT.md` draws every segment.
+//!
+//! | segment | module | writer | readers |
+//! |---|---|---|---|
+//! | status | [`status`] | madplaned | anyone |
+//! | session up | [`session`] | the client | madplaned |
+//! | session down | [`session`] | madplaned | the client |
+//! | commands | [`session`], [`command`] | madctld | madplaned |
+//! | events | [`session`], [`command`] | madplaned | madctld |
+//!
+//! Invariants: every mapped page has one writing process; a version word is stored last and checked first; every
+//! length is compared with the size of one's own mapping; bytes of a peer are copied before they are looked at.
+//!
+//! Not here: what a MAD means, when anything is done, and who may do it.
+#![deny(unsafe_code)]
 
+pub mod command;
+pub mod counters;
+pub mod doorbell;
 pub mod drop_reason;
+pub mod handoff;
+pub mod header;
+pub mod map;
+pub mod message;
+pub mod paths;
+pub mod ring;
+pub mod session;
+pub mod status;
+pub mod sync;
+pub mod text;
+
+/// Version of every layout in this crate. It grows whenever a golden listing in `tests/golden/` changes.
+pub const LAYOUT_VERSION: u32 = 1;

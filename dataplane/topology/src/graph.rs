@@ -3,6 +3,12 @@
 //! Plain owned data without interior mutability. [`Topology::connect`] keeps both ends of a link equal; parsers and
 //! generators build through it, so a link is never one-sided in a finished graph.
 
+/// Vendor id of a node whose source names none: a locally administered OUI, so no tool takes it for a known maker.
+pub const DEFAULT_VENDOR_ID: u32 = 0x02_6d70;
+
+/// Most nodes a fabric can have: there are no more unicast LIDs than that.
+pub const MAX_NODES: usize = 49_151;
+
 /// What kind of node this is; the numbers are those of NodeInfo.NodeType.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum NodeKind {
@@ -12,6 +18,26 @@ pub enum NodeKind {
     Switch = 2,
     /// Router.
     Router = 3,
+}
+
+impl NodeKind {
+    /// The letter that a node id of ibnetdiscover starts with.
+    pub fn letter(self) -> char {
+        match self {
+            Self::Ca => 'H',
+            Self::Switch => 'S',
+            Self::Router => 'R',
+        }
+    }
+
+    /// The device id of a node whose source names none.
+    pub fn default_device_id(self) -> u16 {
+        match self {
+            Self::Ca => 0x6d01,
+            Self::Switch => 0x6d02,
+            Self::Router => 0x6d03,
+        }
+    }
 }
 
 /// Link width as PortInfo counts it.
@@ -63,10 +89,22 @@ pub struct PortRef {
     pub port: u8,
 }
 
+/// A name that the source uses beside GUID and description; at most one per node and one per port.
+///
+/// Ids of a netfile that are not made of the node GUID (`Switch1`, `rack3#leaf`) have port 0, aliases of ports
+/// (`rack3@uplink`) the number of the port.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Name {
+    /// The name as other lines of the source write it.
+    pub name: String,
+    /// What it names.
+    pub end: PortRef,
+}
+
 /// One port. Entry 0 of a node is the management port of a switch and unused on adapters and routers.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Port {
-    /// Port GUID; for a switch only entry 0 has one (equal to the node GUID).
+    /// Port GUID; for a switch only entry 0 has one (as a rule equal to the node GUID).
     pub guid: u64,
     /// The other end of the cable.
     pub peer: Option<PortRef>,
@@ -102,6 +140,36 @@ pub struct Node {
 }
 
 impl Node {
+    /// Makes a node without cables, with the default ids; the system image GUID is the node GUID.
+    ///
+    /// A switch has its GUID on port 0; port n of an adapter or router gets `guid + n`, as ibsim numbers them.
+    pub fn new(kind: NodeKind, guid: u64, num_ports: u8, description: impl Into<String>) -> Self {
+        let mut ports = vec![Port::default(); usize::from(num_ports) + 1];
+        match kind {
+            NodeKind::Switch => ports[0].guid = guid,
+            NodeKind::Ca | NodeKind::Router => {
+                for (port, n) in ports.iter_mut().zip(0u64..).skip(1) {
+                    port.guid = guid.wrapping_add(n);
+                }
+            }
+        }
+        Self {
+            kind,
+            guid,
+            system_image_guid: guid,
+            vendor_id: DEFAULT_VENDOR_ID,
+            device_id: kind.default_device_id(),
+            description: description.into(),
+            ports,
+            enhanced_port0: false,
+        }
+    }
+
+    /// Returns the id that ibnetdiscover prints for this node, such as `S-0002c90300000001`.
+    pub fn id(&self) -> String {
+        format!("{}-{:016x}", self.kind.letter(), self.guid)
+    }
+
     /// Number of physical ports, 1..=254.
     pub fn num_ports(&self) -> u8 {
         u8::try_from(self.ports.len().saturating_sub(1)).unwrap_or(u8::MAX)
@@ -113,6 +181,8 @@ impl Node {
 pub struct Topology {
     /// Nodes in the order of the source.
     pub nodes: Vec<Node>,
+    /// Further names, in the order of the nodes they belong to; empty for most sources.
+    pub names: Vec<Name>,
 }
 
 impl Topology {

@@ -1,0 +1,74 @@
+//! A MAD together with the header fields that travel with it.
+//!
+//! Plain data, copied between shards and sessions; owned by whoever holds it. Multi-byte header fields are native
+//! integers, the MAD itself stays in wire order. It does not check anything: every reader treats the bytes as hostile.
+
+/// Global route header of a GMP that carries one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Grh {
+    /// Index of the local GID (sender's table on send, receiver's on delivery).
+    pub gid_index: u8,
+    /// Hop limit.
+    pub hop_limit: u8,
+    /// Traffic class.
+    pub traffic_class: u8,
+    /// Flow label (20 bits).
+    pub flow_label: u32,
+    /// GID of the other side.
+    pub gid: [u8; 16],
+}
+
+/// One MAD on its way through the fabric.
+///
+/// The MAD comes first and starts on a cache line; the header fields share the fifth line, so that a hop touches two
+/// lines of the packet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[repr(C, align(64))]
+pub struct Packet {
+    /// The MAD, 256 bytes in wire order.
+    pub mad: [u8; 256],
+    /// Source LID of the local route header; 0xFFFF in a directed part.
+    pub slid: u16,
+    /// Destination LID of the local route header; 0xFFFF in a directed part.
+    pub dlid: u16,
+    /// Service level.
+    pub sl: u8,
+    /// On send: low bits to add to the base LID. On delivery: low LMC bits of the DLID that was addressed.
+    pub path_bits: u8,
+    /// LID hops so far. Belongs to the fabric: reset by `send`, has to cross shards unchanged.
+    pub lid_hops: u8,
+    /// Source queue pair.
+    pub src_qp: u32,
+    /// Destination queue pair, 0 or 1.
+    pub dst_qp: u32,
+    /// Queue key of a GMP.
+    pub q_key: u32,
+    /// Partition key of a GMP, as on the wire.
+    pub p_key: u16,
+    /// On send: index into the P_Key table of the sending port. On delivery: index of the entry that matched.
+    pub p_key_index: u16,
+    /// Global route header, if any.
+    pub grh: Option<Grh>,
+}
+
+impl Default for Packet {
+    /// Zero everywhere, both LIDs permissive.
+    fn default() -> Self {
+        Self {
+            mad: [0; 256],
+            slid: 0xFFFF,
+            dlid: 0xFFFF,
+            sl: 0,
+            path_bits: 0,
+            lid_hops: 0,
+            src_qp: 0,
+            dst_qp: 0,
+            q_key: 0,
+            p_key: 0,
+            p_key_index: 0,
+            grh: None,
+        }
+    }
+}
+
+const _: () = assert!(size_of::<Packet>() == 320 && align_of::<Packet>() == 64);

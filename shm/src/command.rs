@@ -1,0 +1,123 @@
+//! Commands from control to the plane, and events back: the items of the control channel.
+//!
+//! A command asks for one thing now; it is answered by exactly one [`event::DONE`] with the same `id`. Events that nobody
+//! asked for have `id` 0. Numbers are append-only.
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::ring::ITEM_BYTES;
+use crate::text::{load_padded, store_padded};
+
+/// What a command asks for; the number travels.
+pub mod command {
+    /// Pull (value 0) or plug (value 1) the cable of a port.
+    pub const SET_LINK: u32 = 1;
+    /// Power-cycle a node.
+    pub const REBOOT_NODE: u32 = 2;
+    /// Nothing: answered by every worker in turn.
+    pub const PING: u32 = 3;
+}
+
+/// What an event reports; the number travels.
+pub mod event {
+    /// A command was carried out (`status` 0) or refused (`status` an errno, with a text).
+    pub const DONE: u32 = 1;
+    /// A client attached.
+    pub const SESSION_OPENED: u32 = 2;
+    /// A client is gone.
+    pub const SESSION_CLOSED: u32 = 3;
+    /// A port changed its state.
+    pub const PORT_CHANGED: u32 = 4;
+    /// A virtual node sent a trap; `value` is its number.
+    pub const TRAP: u32 = 5;
+}
+
+/// One command.
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Command {
+    /// Chosen by control, not 0.
+    pub id: u64,
+    /// One of [`command`].
+    pub kind: u32,
+    /// Argument.
+    pub value: u32,
+    /// Node as GUID or description with an optional `:PORT`, UTF-8, zero padded.
+    pub selector: [u8; 192],
+    /// Reserved, 0.
+    pub reserved: [u8; ITEM_BYTES - 208],
+}
+
+/// One event.
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Event {
+    /// The command's id, or 0.
+    pub id: u64,
+    /// One of [`event`].
+    pub kind: u32,
+    /// 0, or an errno.
+    pub status: u32,
+    /// Node GUID the event is about.
+    pub node_guid: u64,
+    /// Argument: session number, trap number, port state.
+    pub value: u32,
+    /// Port the event is about.
+    pub port: u32,
+    /// One line, UTF-8, zero padded.
+    pub text: [u8; 192],
+    /// Reserved, 0.
+    pub reserved: [u8; ITEM_BYTES - 224],
+}
+
+const _: () = {
+    assert!(size_of::<Command>() == ITEM_BYTES);
+    assert!(size_of::<Event>() == ITEM_BYTES);
+};
+
+impl Default for Command {
+    fn default() -> Self {
+        Self { id: 0, kind: 0, value: 0, selector: [0; 192], reserved: [0; ITEM_BYTES - 208] }
+    }
+}
+
+impl Default for Event {
+    fn default() -> Self {
+        Self {
+            id: 0,
+            kind: 0,
+            status: 0,
+            node_guid: 0,
+            value: 0,
+            port: 0,
+            text: [0; 192],
+            reserved: [0; ITEM_BYTES - 224],
+        }
+    }
+}
+
+impl Command {
+    /// A command about a node or a port; `None` if the selector is longer than the field.
+    pub fn about(id: u64, kind: u32, value: u32, selector: &str) -> Option<Self> {
+        let mut made = Self { id, kind, value, ..Self::default() };
+        made.selector.get_mut(..selector.len())?.copy_from_slice(selector.as_bytes());
+        Some(made)
+    }
+
+    /// The selector as text.
+    pub fn selector(&self) -> String {
+        load_padded(&self.selector)
+    }
+}
+
+impl Event {
+    /// The text.
+    pub fn text(&self) -> String {
+        load_padded(&self.text)
+    }
+
+    /// Stores a text, cut at a character boundary to what fits.
+    pub fn set_text(&mut self, text: &str) {
+        store_padded(&mut self.text, text);
+    }
+}

@@ -1,0 +1,70 @@
+//! Counters of a worker: past events, each with an id that only ever grows and a label.
+//!
+//! A worker counts in private words and commits them once per duty cycle to its block in the status segment; readers
+//! see values that only grow within one incarnation of the plane. Drops are counted by [`crate::drop_reason`].
+
+macro_rules! counters {
+    ($( $(#[doc = $doc:expr])* $name:ident = $id:literal, $label:literal; )*) => {
+        /// What a worker counts.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        #[repr(u8)]
+        pub enum Counter {
+            $( $(#[doc = $doc])* $name = $id, )*
+        }
+
+        impl Counter {
+            /// All counters in id order.
+            pub const ALL: &'static [Counter] = &[ $( Counter::$name, )* ];
+
+            /// The name under which the counter is shown.
+            pub const fn label(self) -> &'static str {
+                match self { $( Counter::$name => $label, )* }
+            }
+        }
+    };
+}
+
+counters! {
+    /// MADs taken from sessions.
+    SessionReceived = 0, "session_mads_received";
+    /// MADs given to sessions.
+    SessionSent = 1, "session_mads_sent";
+    /// MADs taken from other workers.
+    ShardReceived = 2, "shard_mads_received";
+    /// MADs given to other workers.
+    ShardSent = 3, "shard_mads_sent";
+    /// Link-state messages taken from other workers.
+    ShardEvents = 4, "shard_link_events";
+    /// Doorbells rung for sleeping sessions.
+    DoorbellsRung = 5, "doorbells_rung";
+    /// Traps sent by nodes of this worker, repeats included.
+    TrapsSent = 6, "traps_sent";
+    /// Hops that MADs took between nodes of this worker.
+    Hops = 7, "hops";
+    /// Requests answered by subnet management agents.
+    SmaAnswered = 8, "sma_requests_answered";
+    /// Requests answered by performance management agents.
+    PmaAnswered = 9, "pma_requests_answered";
+}
+
+/// Words reserved for counters in a worker's block.
+pub const COUNTER_WORDS: usize = 128;
+
+const _: () = assert!(Counter::ALL.len() <= COUNTER_WORDS);
+
+#[cfg(test)]
+mod tests {
+    use super::Counter;
+
+    #[test]
+    fn ids_are_dense_and_labels_unique() {
+        let mut labels = Vec::new();
+        for (index, counter) in Counter::ALL.iter().enumerate() {
+            assert_eq!(*counter as usize, index);
+            labels.push(counter.label());
+        }
+        labels.sort_unstable();
+        labels.dedup();
+        assert_eq!(labels.len(), Counter::ALL.len());
+    }
+}

@@ -1,0 +1,301 @@
+//! Rings of fixed slots between exactly one producer and one consumer, which need not trust each other.
+//!
+//! A slot is 320 bytes: a sequence word and 312 bytes of item. The sequence word in the slot's own first line says that
+//! the item is ready, so a consumer that is being fed touches no index line at all; a producer looks at the consumer's
+//! index only when its cached copy says that the ring is full.
+//!
+//! | word | lives in | who writes | who reads | ordering |
+//! |---|---|---|---|---|
+//! | slot sequence | producer's segment | producer | consumer | release / acquire: the item is complete |
+//! | item | producer's segment | producer | consumer | ordered by the sequence |
+//! | `consumed` | consumer's segment | consumer | producer | release / acquire: the slot may be written again |
+//! | `sleep` | consumer's segment | consumer | producer | sequentially consistent fences on both sides |
+//!
+//! What holds whatever the peer does: an index is used only after masking; a consumer that claims more than was
+//! produced makes its own ring look full; a producer that scribbles gives its consumer garbage items, which are copied
+//! out before anybody looks at them. Nothing here blocks, allocates or calls the system.
+//!
+//! **Sleeping.** `sleep` counts: odd means asleep. A consumer arms ([`Consumer::arm`]), looks once more, and only then
+//! waits; a producer asks [`Producer::wake_due`] after a burst and rings the doorbell at most once per sleep. A wait is
+//! bounded all the same, so a lost doorbell costs time and never a MAD.
+#![allow(unsafe_code)]
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::map::Mapping;
+use crate::sync::{AtomicU64, Ordering, fence};
+
+/// Length of a slot in bytes.
+pub const SLOT_BYTES: usize = 320;
+/// Length of the item in a slot.
+pub const ITEM_BYTES: usize = SLOT_BYTES - 8;
+
+/// The words and items of one ring, wherever they live.
+///
+/// The two halves below hold the whole protocol; this trait is what lets loom run the same protocol on its own memory.
+pub trait RingMemory {
+    /// What a slot carries.
+    type Item;
+    /// Number of slots, a power of two.
+    fn capacity(&self) -> u64;
+    /// Sequence word of a slot; `index` is masked by the implementation.
+    fn sequence(&self, index: u64) -> &AtomicU64;
+    /// Copies the item of a slot out.
+    fn read(&self, index: u64, item: &mut Self::Item);
+    /// Copies an item into a slot.
+    fn write(&self, index: u64, item: &Self::Item);
+    /// The consumer's index.
+    fn consumed(&self) -> &AtomicU64;
+    /// The consumer's sleep count.
+    fn sleep(&self) -> &AtomicU64;
+}
+
+/// The ring is full; nothing was written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("ring is full")]
+pub struct RingFull;
+
+/// The half that writes items.
+#[derive(Debug)]
+pub struct Producer<M> {
+    memory: M,
+    next: u64,
+    consumed: u64,
+    woken: u64,
+}
+
+impl<M: RingMemory> Producer<M> {
+    /// Starts on a fresh ring.
+    pub fn new(memory: M) -> Self {
+        Self { memory, next: 0, consumed: 0, woken: 0 }
+    }
+
+    /// Copies `item` into the next slot and shows it.
+    ///
+    /// # Errors
+    /// [`RingFull`] when the consumer has not freed a slot.
+    pub fn push(&mut self, item: &M::Item) -> Result<(), RingFull> {
+        if self.next.wrapping_sub(self.consumed) >= self.memory.capacity() && !self.refresh() {
+            return Err(RingFull);
+        }
+        self.memory.write(self.next, item);
+        // pairs with the acquire in `Consumer::is_ready`
+        self.memory.sequence(self.next).store(self.next.wrapping_add(1), Ordering::Release);
+        self.next = self.next.wrapping_add(1);
+        Ok(())
+    }
+
+    /// Reads the consumer's index; true if a slot is free. An index that cannot be true leaves the ring full.
+    #[cold]
+    fn refresh(&mut self) -> bool {
+        // pairs with the release in `Consumer::commit`
+        let consumed = self.memory.consumed().load(Ordering::Acquire);
+        let outstanding = self.next.wrapping_sub(consumed);
+        if outstanding > self.memory.capacity() || outstanding > self.next.wrapping_sub(self.consumed) {
+            return false;
+        }
+        self.consumed = consumed;
+        outstanding < self.memory.capacity()
+    }
+
+    /// Number of slots that are free for certain; looks at the consumer's index.
+    pub fn free(&mut self) -> u64 {
+        self.refresh();
+        self.memory.capacity() - self.next.wrapping_sub(self.consumed)
+    }
+
+    /// Whether the consumer sleeps and has not been rung for this sleep. Call after a burst; ring if true.
+    pub fn wake_due(&mut self) -> bool {
+        // pairs with the fence in `Consumer::arm`: either we see the sleep, or the sleeper sees our item
+        fence(Ordering::SeqCst);
+        let sleep = self.memory.sleep().load(Ordering::Relaxed);
+        if sleep & 1 == 0 || sleep == self.woken {
+            return false;
+        }
+        self.woken = sleep;
+        true
+    }
+
+    /// Items written so far.
+    pub fn position(&self) -> u64 {
+        self.next
+    }
+}
+
+/// The half that takes items.
+#[derive(Debug)]
+pub struct Consumer<M> {
+    memory: M,
+    next: u64,
+    committed: u64,
+    sleep: u64,
+}
+
+impl<M: RingMemory> Consumer<M> {
+    /// Starts on a fresh ring.
+    pub fn new(memory: M) -> Self {
+        Self { memory, next: 0, committed: 0, sleep: 0 }
+    }
+
+    /// Whether an item is there.
+    pub fn is_ready(&self) -> bool {
+        // pairs with the release in `Producer::push`
+        self.memory.sequence(self.next).load(Ordering::Acquire) == self.next.wrapping_add(1)
+    }
+
+    /// Copies the next item out; false if there is none. Free the slots with [`Consumer::commit`] after a burst; half
+    /// a ring of uncommitted slots is freed at once.
+    pub fn pop(&mut self, item: &mut M::Item) -> bool {
+        if !self.is_ready() {
+            return false;
+        }
+        self.memory.read(self.next, item);
+        self.next = self.next.wrapping_add(1);
+        if self.next.wrapping_sub(self.committed) >= self.memory.capacity() / 2 {
+            self.commit();
+        }
+        true
+    }
+
+    /// Gives the slots taken so far back to the producer.
+    pub fn commit(&mut self) {
+        if self.committed != self.next {
+            self.committed = self.next;
+            // pairs with the acquire in `Producer::refresh`: our copies out of the slots are complete
+            self.memory.consumed().store(self.next, Ordering::Release);
+        }
+    }
+
+    /// Says that this side is about to sleep. Returns true if it may: nothing has arrived meanwhile. On false the
+    /// consumer is awake again.
+    pub fn arm(&mut self) -> bool {
+        if self.sleep & 1 == 0 {
+            self.sleep = self.sleep.wrapping_add(1);
+            self.memory.sleep().store(self.sleep, Ordering::Relaxed);
+        } else {
+            // a new sleep: the producer may ring again
+            self.sleep = self.sleep.wrapping_add(2);
+            self.memory.sleep().store(self.sleep, Ordering::Relaxed);
+        }
+        // pairs with the fence in `Producer::wake_due`
+        fence(Ordering::SeqCst);
+        if self.is_ready() {
+            self.disarm();
+            return false;
+        }
+        true
+    }
+
+    /// Says that this side is awake.
+    pub fn disarm(&mut self) {
+        if self.sleep & 1 == 1 {
+            self.sleep = self.sleep.wrapping_add(1);
+            self.memory.sleep().store(self.sleep, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether this side is armed.
+    pub fn is_armed(&self) -> bool {
+        self.sleep & 1 == 1
+    }
+
+    /// Items taken so far.
+    pub fn position(&self) -> u64 {
+        self.next
+    }
+}
+
+/// A ring in two mapped segments: slots in the producer's, `consumed` and `sleep` in the consumer's.
+#[derive(Debug)]
+pub struct SharedRing<T> {
+    slots: *mut u8,
+    mask: u64,
+    consumed: *const AtomicU64,
+    sleep: *const AtomicU64,
+    _segments: (Arc<Mapping>, Arc<Mapping>),
+    _item: PhantomData<T>,
+}
+
+// SAFETY: the pointers lead into mappings that the value keeps alive; words are atomics, items are ordered by them, and
+// each half is used by one thread at a time because its methods take `&mut self`.
+unsafe impl<T: Send> Send for SharedRing<T> {}
+
+impl<T> SharedRing<T> {
+    /// Places a ring of `slots` slots at `slots_at` of the producer's mapping, its words at the given offsets of the
+    /// consumer's. `None` if anything does not fit, is not aligned, or `slots` is not a power of two.
+    pub fn new(
+        producer: Arc<Mapping>,
+        slots_at: usize,
+        slots: u64,
+        consumer: Arc<Mapping>,
+        consumed_at: usize,
+        sleep_at: usize,
+    ) -> Option<Self> {
+        const { assert!(size_of::<T>() == ITEM_BYTES) };
+        let bytes = usize::try_from(slots).ok()?.checked_mul(SLOT_BYTES)?;
+        let end = slots_at.checked_add(bytes)?;
+        if !slots.is_power_of_two() || slots < 2 || end > producer.len() || !slots_at.is_multiple_of(64) {
+            return None;
+        }
+        let consumed: *const AtomicU64 = consumer.atomics::<AtomicU64>(consumed_at)?;
+        let sleep: *const AtomicU64 = consumer.atomics::<AtomicU64>(sleep_at)?;
+        // SAFETY: `slots_at` lies inside the mapping, as checked above.
+        let first = unsafe { producer.base().add(slots_at) };
+        Some(Self {
+            slots: first,
+            mask: slots - 1,
+            consumed,
+            sleep,
+            _segments: (producer, consumer),
+            _item: PhantomData,
+        })
+    }
+
+    fn slot(&self, index: u64) -> *mut u8 {
+        // the mask is below the slot count, whose byte length fits usize (checked in `new`)
+        #[allow(clippy::cast_possible_truncation)]
+        let offset = (index & self.mask) as usize * SLOT_BYTES;
+        // SAFETY: masked index, so the offset is inside the slots that `new` checked.
+        unsafe { self.slots.add(offset) }
+    }
+}
+
+impl<T: FromBytes + IntoBytes> RingMemory for SharedRing<T> {
+    type Item = T;
+
+    fn capacity(&self) -> u64 {
+        self.mask + 1
+    }
+
+    fn sequence(&self, index: u64) -> &AtomicU64 {
+        let word = self.slot(index).cast::<AtomicU64>();
+        // SAFETY: slots are 64-byte aligned and alive as long as `self`; the word is only ever accessed atomically.
+        unsafe { &*word }
+    }
+
+    fn read(&self, index: u64, item: &mut T) {
+        let from = self.slot(index).wrapping_add(8);
+        // SAFETY: ITEM_BYTES after the sequence word belong to the slot; T is valid for any bytes, should a peer that
+        // breaks the protocol write meanwhile.
+        unsafe { std::ptr::copy_nonoverlapping(from, std::ptr::from_mut(item).cast::<u8>(), ITEM_BYTES) };
+    }
+
+    fn write(&self, index: u64, item: &T) {
+        let to = self.slot(index).wrapping_add(8);
+        // SAFETY: ITEM_BYTES after the sequence word belong to the slot, which is free for the producer.
+        unsafe { std::ptr::copy_nonoverlapping(std::ptr::from_ref(item).cast::<u8>(), to, ITEM_BYTES) };
+    }
+
+    fn consumed(&self) -> &AtomicU64 {
+        // SAFETY: checked in `new`, kept alive by `_segments`.
+        unsafe { &*self.consumed }
+    }
+
+    fn sleep(&self) -> &AtomicU64 {
+        // SAFETY: checked in `new`, kept alive by `_segments`.
+        unsafe { &*self.sleep }
+    }
+}

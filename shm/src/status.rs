@@ -1,0 +1,360 @@
+//! The status segment: what the plane shows of itself to anybody who may read the file.
+//!
+//! | part | offset | writer in madplaned | what |
+//! |---|---|---|---|
+//! | header | 0 | housekeeping, once | [`SegmentHeader`] |
+//! | plane | 4096 | housekeeping | [`PlaneBlock`]: fabric, state, heartbeat |
+//! | workers | 8192 | each worker its own | [`WorkerBlock`] × [`MAX_WORKERS`] |
+//! | sessions | 73728 | housekeeping; counts by the worker | [`SessionRecord`] × [`MAX_SESSIONS`] |
+//! | errors | 335872 | housekeeping | [`ErrorRecord`] × [`MAX_ERRORS`] |
+//!
+//! Every word is a relaxed atomic; words that belong together may be seen at different times. The file outlives the
+//! process, so a reader judges liveness by the heartbeat and the writer's incarnation, not by the file being there.
+
+use std::fs::File;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::counters::COUNTER_WORDS;
+use crate::header::{HeaderError, Incarnation, SegmentHeader, SegmentKind};
+use crate::map::{self, Mapping};
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::text::SharedText;
+
+/// Most workers of a plane.
+pub const MAX_WORKERS: usize = 16;
+/// Most sessions at one time.
+pub const MAX_SESSIONS: usize = 1024;
+/// Distinct errors kept.
+pub const MAX_ERRORS: usize = 64;
+/// Words reserved for drop reasons in a worker's block.
+pub const DROP_WORDS: usize = 128;
+
+const PLANE_AT: usize = 4096;
+const WORKERS_AT: usize = 8192;
+const SESSIONS_AT: usize = WORKERS_AT + MAX_WORKERS * size_of::<WorkerBlock>();
+const ERRORS_AT: usize = SESSIONS_AT + MAX_SESSIONS * size_of::<SessionRecord>();
+const TOTAL_BYTES: usize = (ERRORS_AT + MAX_ERRORS * size_of::<ErrorRecord>()).next_multiple_of(4096);
+
+/// States of the plane; the number is shared.
+pub mod plane_state {
+    /// Being built.
+    pub const STARTING: u32 = 0;
+    /// Serving.
+    pub const READY: u32 = 1;
+    /// Shut down in order.
+    pub const STOPPED: u32 = 2;
+}
+
+/// The plane as a whole.
+#[derive(Debug)]
+#[repr(C, align(128))]
+pub struct PlaneBlock {
+    /// One of [`plane_state`].
+    pub state: AtomicU32,
+    /// Number of workers.
+    pub workers: AtomicU32,
+    /// Monotonic clock, nanoseconds, when the housekeeping thread last came by.
+    pub heartbeat_ns: AtomicU64,
+    /// Unix time of the start, nanoseconds.
+    pub started_unix_ns: AtomicU64,
+    /// Time from process start to ready, nanoseconds.
+    pub startup_ns: AtomicU64,
+    /// Nodes of the fabric.
+    pub nodes: AtomicU64,
+    /// Switches among them.
+    pub switches: AtomicU64,
+    /// Links of the fabric.
+    pub links: AtomicU64,
+    /// Sessions open now.
+    pub sessions: AtomicU64,
+    /// GUID of the node where sessions attach by default.
+    pub default_node_guid: AtomicU64,
+    /// Port number there.
+    pub default_port: AtomicU32,
+    /// Slots per ring of a session.
+    pub session_slots: AtomicU32,
+    /// 1 if session memory is in huge pages.
+    pub huge_pages: AtomicU32,
+    /// Idle mode: 0 poll.
+    pub mode: AtomicU32,
+    reserved: [AtomicU64; 4],
+    /// Where the fabric came from.
+    pub fabric: SharedText<32>,
+    /// Version of the program.
+    pub program: SharedText<8>,
+}
+
+/// One worker.
+#[derive(Debug)]
+#[repr(C, align(4096))]
+pub struct WorkerBlock {
+    /// Monotonic clock, nanoseconds, of the last committed duty cycle.
+    pub heartbeat_ns: AtomicU64,
+    /// CPU it is pinned to, `u32::MAX` if none.
+    pub cpu: AtomicU32,
+    /// Thread id.
+    pub thread: AtomicU32,
+    /// Duty cycles that found nothing.
+    pub polls_empty: AtomicU64,
+    /// Duty cycles that found work.
+    pub polls_full: AtomicU64,
+    /// Nanoseconds in duty cycles that found work.
+    pub busy_ns: AtomicU64,
+    /// Nanoseconds since the worker started.
+    pub total_ns: AtomicU64,
+    /// Longest duty cycle, nanoseconds.
+    pub longest_cycle_ns: AtomicU64,
+    /// Duty cycles longer than a millisecond.
+    pub stalls: AtomicU64,
+    /// Sessions it serves.
+    pub sessions: AtomicU64,
+    /// Nodes it owns.
+    pub nodes: AtomicU64,
+    reserved: [AtomicU64; 6],
+    /// By [`crate::counters::Counter`] id.
+    pub counters: [AtomicU64; COUNTER_WORDS],
+    /// By [`crate::drop_reason::DropReason`] id.
+    pub drops: [AtomicU64; DROP_WORDS],
+}
+
+/// One session.
+#[derive(Debug)]
+#[repr(C, align(128))]
+pub struct SessionRecord {
+    /// Session number, 0 for a free record.
+    pub id: AtomicU32,
+    /// Process id of the client.
+    pub pid: AtomicU32,
+    /// User id of the client.
+    pub uid: AtomicU32,
+    /// Port number it is attached to.
+    pub port: AtomicU32,
+    /// GUID of the node it is attached to.
+    pub node_guid: AtomicU64,
+    /// Unix time of the attach, nanoseconds.
+    pub since_unix_ns: AtomicU64,
+    /// MADs taken from it.
+    pub received: AtomicU64,
+    /// MADs given to it.
+    pub sent: AtomicU64,
+    /// MADs it did not make room for.
+    pub dropped: AtomicU64,
+    /// Agents registered.
+    pub agents: AtomicU32,
+    /// Worker that serves it.
+    pub worker: AtomicU32,
+    reserved: [AtomicU64; 3],
+    /// Name of the program.
+    pub program: SharedText<4>,
+    /// Node description.
+    pub node: SharedText<8>,
+    reserved2: [AtomicU64; 8],
+}
+
+/// One distinct error: the text once, then only a count and a time.
+#[derive(Debug)]
+#[repr(C, align(128))]
+pub struct ErrorRecord {
+    /// How often; 0 for a free record. Stored after the text.
+    pub count: AtomicU64,
+    /// Unix time of the first, nanoseconds.
+    pub first_unix_ns: AtomicU64,
+    /// Unix time of the last, nanoseconds.
+    pub last_unix_ns: AtomicU64,
+    reserved: AtomicU64,
+    /// One line.
+    pub text: SharedText<28>,
+}
+
+#[cfg(not(loom))]
+const _: () = {
+    assert!(size_of::<PlaneBlock>() <= 4096);
+    assert!(size_of::<WorkerBlock>() == 4096);
+    assert!(size_of::<SessionRecord>() == 256);
+    assert!(size_of::<ErrorRecord>() == 256);
+    assert!(SESSIONS_AT == 73_728 && ERRORS_AT == 335_872);
+    assert!(crate::drop_reason::DropReason::ALL.len() <= DROP_WORDS);
+};
+
+/// Why the status of a plane cannot be read or made.
+#[derive(Debug, thiserror::Error)]
+pub enum StatusError {
+    /// No such file, no permission, no space.
+    #[error("status segment {path}: {source}")]
+    Io {
+        /// The file.
+        path: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The file is not a status segment of this version.
+    #[error("status segment {path}: {source}")]
+    Header {
+        /// The file.
+        path: String,
+        /// The failed check.
+        source: HeaderError,
+    },
+}
+
+/// The mapped segment, writable for its one writer and read-only for everybody else.
+#[derive(Debug, Clone)]
+pub struct Status {
+    mapping: Arc<Mapping>,
+}
+
+impl Status {
+    /// Creates the segment at `path`, replacing what a former plane left there, and shows it.
+    ///
+    /// # Errors
+    /// [`StatusError::Io`] when the file system refuses or is full.
+    pub fn create(path: &Path, writer: Incarnation) -> Result<Self, StatusError> {
+        let fail = |source| StatusError::Io { path: path.display().to_string(), source };
+        let (file, length) = map::create_file(path, TOTAL_BYTES).map_err(fail)?;
+        let mapping = Mapping::writable(&file).map_err(fail)?;
+        let header = mapping.atomics::<SegmentHeader>(0).expect("the file was made long enough");
+        header.publish(SegmentKind::Status, length as u64, 0, writer);
+        map::publish_file(path).map_err(fail)?;
+        Ok(Self { mapping: Arc::new(mapping) })
+    }
+
+    /// Opens the segment at `path` for reading.
+    ///
+    /// # Errors
+    /// [`StatusError::Io`] when it is not there, [`StatusError::Header`] when it is of another version.
+    pub fn open(path: &Path) -> Result<Self, StatusError> {
+        let fail = |source| StatusError::Io { path: path.display().to_string(), source };
+        let file = File::open(path).map_err(fail)?;
+        let mapping = Mapping::read_only(&file).map_err(fail)?;
+        let refuse = |source| StatusError::Header { path: path.display().to_string(), source };
+        let header = mapping.atomics::<SegmentHeader>(0).ok_or(refuse(HeaderError::NotASegment))?;
+        header.check(SegmentKind::Status, mapping.len() as u64).map_err(refuse)?;
+        if mapping.len() < TOTAL_BYTES {
+            return Err(refuse(HeaderError::NotASegment));
+        }
+        Ok(Self { mapping: Arc::new(mapping) })
+    }
+
+    fn part<T: map::SharedLayout>(&self, offset: usize) -> &T {
+        self.mapping.atomics(offset).expect("length was checked when the segment was opened")
+    }
+
+    /// Who wrote the segment.
+    pub fn writer(&self) -> Incarnation {
+        self.part::<SegmentHeader>(0).writer()
+    }
+
+    /// The plane as a whole.
+    pub fn plane(&self) -> &PlaneBlock {
+        self.part(PLANE_AT)
+    }
+
+    /// One worker.
+    ///
+    /// # Panics
+    /// If `index` is not below [`MAX_WORKERS`].
+    pub fn worker(&self, index: usize) -> &WorkerBlock {
+        assert!(index < MAX_WORKERS, "worker {index} of {MAX_WORKERS}");
+        self.part(WORKERS_AT + index * size_of::<WorkerBlock>())
+    }
+
+    /// One session record.
+    ///
+    /// # Panics
+    /// If `index` is not below [`MAX_SESSIONS`].
+    pub fn session(&self, index: usize) -> &SessionRecord {
+        assert!(index < MAX_SESSIONS, "session {index} of {MAX_SESSIONS}");
+        self.part(SESSIONS_AT + index * size_of::<SessionRecord>())
+    }
+
+    /// One record of the distinct error log.
+    ///
+    /// # Panics
+    /// If `index` is not below [`MAX_ERRORS`].
+    pub fn error(&self, index: usize) -> &ErrorRecord {
+        assert!(index < MAX_ERRORS, "error {index} of {MAX_ERRORS}");
+        self.part(ERRORS_AT + index * size_of::<ErrorRecord>())
+    }
+
+    /// Counts an error, by its text; the text of a full log goes to the last record. One thread of the writer only.
+    pub fn record_error(&self, text: &str, now_unix_ns: u64) {
+        let mut shown = text;
+        for index in 0..MAX_ERRORS {
+            let record = self.error(index);
+            if index == MAX_ERRORS - 1 {
+                shown = "further errors (log full)";
+            }
+            let count = record.count.load(Ordering::Relaxed);
+            if count == 0 {
+                record.text.store(shown);
+                record.first_unix_ns.store(now_unix_ns, Ordering::Relaxed);
+            } else if index < MAX_ERRORS - 1 && record.text.load() != cut(text) {
+                continue;
+            }
+            record.last_unix_ns.store(now_unix_ns, Ordering::Relaxed);
+            // readers look at the count first: the text is complete by then
+            record.count.store(count + 1, Ordering::Release);
+            return;
+        }
+    }
+}
+
+fn cut(text: &str) -> &str {
+    let mut end = text.len().min(28 * 8);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reader_sees_what_the_writer_stored_and_errors_are_kept_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("status");
+        let writer = Status::create(&path, Incarnation { pid: 5, ..Incarnation::default() }).unwrap();
+        writer.plane().nodes.store(702, Ordering::Relaxed);
+        writer.worker(15).drops[3].store(9, Ordering::Relaxed);
+        writer.session(1023).program.store("opensm");
+        for at in 1..=3 {
+            writer.record_error("bad thing", at);
+        }
+        let reader = Status::open(&path).unwrap();
+        assert_eq!(reader.writer().pid, 5);
+        assert_eq!(reader.plane().nodes.load(Ordering::Relaxed), 702);
+        assert_eq!(reader.worker(15).drops[3].load(Ordering::Relaxed), 9);
+        assert_eq!(reader.session(1023).program.load(), "opensm");
+        let record = reader.error(0);
+        assert_eq!(record.text.load(), "bad thing");
+        assert_eq!(record.count.load(Ordering::Relaxed), 3);
+        assert_eq!(record.first_unix_ns.load(Ordering::Relaxed), 1);
+        assert_eq!(record.last_unix_ns.load(Ordering::Relaxed), 3);
+        assert_eq!(reader.error(1).count.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn a_full_error_log_counts_on_in_its_last_record() {
+        let directory = tempfile::tempdir().unwrap();
+        let status = Status::create(&directory.path().join("status"), Incarnation::default()).unwrap();
+        for number in 0..MAX_ERRORS + 10 {
+            status.record_error(&format!("error {number}"), 1);
+        }
+        let last = status.error(MAX_ERRORS - 1);
+        assert_eq!(last.count.load(Ordering::Relaxed), 11);
+        assert_eq!(last.text.load(), "further errors (log full)");
+    }
+
+    #[test]
+    fn a_file_that_is_no_status_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("status");
+        assert!(matches!(Status::open(&path), Err(StatusError::Io { .. })));
+        std::fs::write(&path, vec![1u8; 8192]).unwrap();
+        assert!(matches!(Status::open(&path), Err(StatusError::Header { .. })));
+    }
+}
