@@ -25,9 +25,14 @@
 #[macro_use]
 mod layout;
 
+pub mod catalog;
 pub mod field;
 pub mod mad;
+pub mod pma;
+pub mod rmpp;
+pub mod sa;
 pub mod smp;
+pub mod vendor;
 
 pub use field::Field;
 pub use layout::Layout;
