@@ -83,6 +83,11 @@ impl<'a> Cursor<'a> {
         hit
     }
 
+    /// Moves on by `len` bytes, at most to the end.
+    pub(crate) fn advance(&mut self, len: usize) {
+        self.pos = self.line.len().min(self.pos + len);
+    }
+
     /// Takes bytes while `keep` holds; may be empty.
     pub(crate) fn take_while(&mut self, keep: impl Fn(u8) -> bool) -> &'a [u8] {
         let rest = self.rest();

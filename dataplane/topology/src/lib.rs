@@ -4,6 +4,16 @@
 //! names two existing ports and both ends agree. Nothing here opens files or knows what a MAD is.
 #![forbid(unsafe_code)]
 
+mod check;
+mod emit;
 mod graph;
+mod lex;
+mod parse;
+mod rate;
 
-pub use graph::{LinkSpeed, LinkWidth, Node, NodeKind, Port, PortRef, Topology};
+pub use check::{Island, RateCount, Report, check, islands};
+pub use emit::to_ibnetdiscover;
+pub use graph::{
+    DEFAULT_VENDOR_ID, LinkSpeed, LinkWidth, MAX_NODES, Name, Node, NodeKind, Port, PortRef, Topology,
+};
+pub use parse::{Diagnostic, Loader, ParseError, ParseOptions, Parsed, parse};

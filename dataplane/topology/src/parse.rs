@@ -25,6 +25,8 @@ pub struct ParseOptions<'a> {
     /// Lines that are not of the language at all (error messages, a shell prompt) only ever warn.
     pub strict: bool,
     /// Make up a node for every peer that is named but never defined; without it such a text is refused.
+    ///
+    /// Wanted stubs only warn, under `strict` too.
     pub stub_undefined: bool,
     /// Serves `include "name"`; without it an include is an error.
     pub loader: Option<&'a Loader<'a>>,
@@ -94,11 +96,17 @@ struct Log {
     strict: bool,
     warnings: Vec<Diagnostic>,
     omitted: usize,
-    /// Name of the included file being read.
-    file: Option<String>,
+    /// Included files; number n of [`Log::file`] is entry n - 1.
+    files: Vec<String>,
+    /// What remarks are about: 0 for the main text, else an included file.
+    file: u16,
 }
 
 impl Log {
+    fn new(strict: bool) -> Self {
+        Self { strict, warnings: Vec::new(), omitted: 0, files: Vec::new(), file: 0 }
+    }
+
     fn error(&self, line: u32, column: u32, message: impl Into<String>) -> ParseError {
         ParseError { line, column, message: self.located(message.into()) }
     }
@@ -123,14 +131,14 @@ impl Log {
     }
 
     fn located(&self, message: String) -> String {
-        match &self.file {
+        match usize::from(self.file).checked_sub(1).and_then(|at| self.files.get(at)) {
             Some(file) => format!("{message} (in {file:?})"),
             None => message,
         }
     }
 
-    fn finish(mut self, had_includes: bool) -> Vec<Diagnostic> {
-        if !had_includes {
+    fn finish(mut self) -> Vec<Diagnostic> {
+        if self.files.is_empty() {
             self.warnings.sort_by_key(|d| (d.line, d.column));
         }
         if self.omitted > 0 {
@@ -170,9 +178,8 @@ pub fn parse(text: impl AsRef<[u8]>, options: &ParseOptions<'_>) -> Result<Parse
     if reader.is_empty() {
         return Err(sniff::explain_no_nodes(text));
     }
-    let had_includes = reader.had_includes();
-    let (topology, log) = resolve::resolve(reader, options)?;
-    Ok(Parsed { topology, warnings: log.finish(had_includes) })
+    let (topology, log) = resolve::resolve(reader)?;
+    Ok(Parsed { topology, warnings: log.finish() })
 }
 
 #[cfg(test)]

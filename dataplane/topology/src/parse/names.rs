@@ -76,14 +76,11 @@ impl Slots {
         if let Some(slot) = self.by_key.get(&key) {
             return *slot;
         }
-        let slot = u32::try_from(self.slots.len()).expect("fewer ids than bytes, and texts of 4 GiB are refused");
+        let slot =
+            u32::try_from(self.slots.len()).expect("fewer ids than bytes, and texts of 4 GiB are refused");
         self.by_key.insert(key.clone(), slot);
         self.slots.push(Slot { key, state: SlotState::Mentioned, hint: None });
         slot
-    }
-
-    pub(super) fn find(&self, id: &str) -> Option<u32> {
-        self.by_key.get(&Key::of(id)).copied()
     }
 
     pub(super) fn get(&self, slot: u32) -> &Slot {

@@ -16,7 +16,7 @@ use crate::graph::{
 use crate::lex::{Cursor, Lines, c_number, guid_number, is_blank};
 use crate::rate::{looks_like_rate, parse_rate};
 
-pub(super) use ports::{Claim, Target};
+pub(super) use ports::{Claim, Rate, Target};
 
 /// Highest LID of an end port.
 const LAST_UNICAST_LID: u64 = 0xbfff;
@@ -70,6 +70,8 @@ pub(super) struct Reader<'o> {
     /// Slot of each node.
     pub(super) node_slots: Vec<u32>,
     pub(super) node_by_guid: FxHashMap<u64, u32>,
+    /// Index of the first made-up node.
+    pub(super) first_stub: Option<u32>,
     /// The port that the header comment says the scan started from.
     pub(super) origin: Option<(u64, u64)>,
     guids: [GuidCounter; 3],
@@ -91,7 +93,7 @@ pub(super) struct Reader<'o> {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Alias {
     pub(super) end: PortRef,
-    pub(super) rate: ports::Rate,
+    pub(super) rate: Rate,
 }
 
 fn kind_index(kind: NodeKind) -> usize {
@@ -107,7 +109,7 @@ impl<'o> Reader<'o> {
         let counter = |first| GuidCounter { base: first, next: first, fresh: false, port0: None };
         Self {
             options,
-            log: Log { strict: options.strict, warnings: Vec::new(), omitted: 0, file: None },
+            log: Log::new(options.strict),
             topology: Topology::default(),
             slots: Slots::default(),
             claims: Vec::new(),
@@ -115,6 +117,7 @@ impl<'o> Reader<'o> {
             node_lines: Vec::new(),
             node_slots: Vec::new(),
             node_by_guid: FxHashMap::default(),
+            first_stub: None,
             origin: None,
             guids: FIRST_GUIDS.map(counter),
             vendor_id: None,
@@ -134,10 +137,6 @@ impl<'o> Reader<'o> {
 
     pub(super) fn is_empty(&self) -> bool {
         self.topology.nodes.is_empty()
-    }
-
-    pub(super) fn had_includes(&self) -> bool {
-        self.includes > 0
     }
 
     /// Reads one text from its first line to its last.
@@ -163,7 +162,7 @@ impl<'o> Reader<'o> {
         match first {
             b'#' => {
                 self.after_blank = blank_before;
-                self.comment(cursor)
+                self.comment_line(cursor)
             }
             b'[' if cursor.rest().get(1).is_some_and(u8::is_ascii_digit) => {
                 if blank_before {
@@ -172,17 +171,22 @@ impl<'o> Reader<'o> {
                 self.port_line(cursor)
             }
             b'@' if cursor.rest().get(1) == Some(&b'[') => self.alias_line(cursor),
-            b'S' | b'C' | b'H' | b'R' | b'N' => self.header_or_noise(cursor),
-            b'a'..=b'z' => self.keyword_line(cursor),
+            b'S' | b'C' | b'H' | b'R' | b'N' => self.header_or_noise(cursor, blank_before),
+            b'a'..=b'z' => self.keyword_line(cursor, blank_before),
             _ => {
-                self.noise(cursor);
+                self.noise(cursor, blank_before);
                 Ok(())
             }
         }
     }
 
     /// A line that is not of the language, such as an error message or a pasted prompt.
-    fn noise(&mut self, cursor: Cursor<'_>) {
+    ///
+    /// After a blank line it may be a garbled header, so port lines that follow are not counted to the node before.
+    fn noise(&mut self, cursor: Cursor<'_>, after_blank: bool) {
+        if after_blank {
+            self.current = Current::None;
+        }
         let text = String::from_utf8_lossy(cursor.rest());
         let text = text.trim_end();
         let cut = text.char_indices().nth(40).map_or(text, |(at, _)| &text[..at]);
@@ -198,7 +202,7 @@ impl<'o> Reader<'o> {
         self.log.warn(self.line, cursor.column(), message);
     }
 
-    fn header_or_noise(&mut self, mut cursor: Cursor<'_>) -> Result<(), ParseError> {
+    fn header_or_noise(&mut self, mut cursor: Cursor<'_>, after_blank: bool) -> Result<(), ParseError> {
         let start = cursor;
         let word = cursor.take_while(|b| b.is_ascii_alphabetic());
         let kind = match word {
@@ -209,19 +213,19 @@ impl<'o> Reader<'o> {
             b"Chassis" => return Ok(()),
             b"Non" if cursor.rest().starts_with(b"-Chassis") => return Ok(()),
             _ => {
-                self.noise(start);
+                self.noise(start, after_blank);
                 return Ok(());
             }
         };
         if !cursor.peek().is_some_and(|b| is_blank(b) || b.is_ascii_digit()) {
-            self.noise(start);
+            self.noise(start, after_blank);
             return Ok(());
         }
         cursor.skip_blanks();
         let ports_at = cursor;
         let Some(num_ports) = cursor.decimal() else {
             // Another tool's list, or a sentence that starts with this word.
-            self.noise(start);
+            self.noise(start, after_blank);
             return Ok(());
         };
         cursor.skip_blanks();
@@ -234,17 +238,22 @@ impl<'o> Reader<'o> {
         let slot = self.slots.intern(&id);
         if let SlotState::Node(other) = self.slots.get(slot).state {
             let before = self.node_lines[other as usize];
-            return self.fault(&id_at, format!("node {id:?} is already defined on line {before}; record skipped"));
+            return self
+                .fault(&id_at, format!("node {id:?} is already defined on line {before}; record skipped"));
         }
         let num_ports = match u8::try_from(num_ports) {
             Ok(255) => {
-                self.fault(&ports_at, format!("node {id:?} has 255 ports, 254 are possible; the last is left out"))?;
+                self.fault(
+                    &ports_at,
+                    format!("node {id:?} has 255 ports, 254 are possible; the last is left out"),
+                )?;
                 254
             }
             Ok(n) if n > 0 => n,
             _ => {
                 self.slots.get_mut(slot).state = SlotState::Skipped;
-                let message = format!("node {id:?} has {num_ports} ports, 1 to 254 are possible; record skipped");
+                let message =
+                    format!("node {id:?} has {num_ports} ports, 1 to 254 are possible; record skipped");
                 return self.fault(&ports_at, message);
             }
         };
@@ -282,13 +291,7 @@ impl<'o> Reader<'o> {
             let marks: [&[u8]; 4] = [b" enhanced port ", b" base port ", b" lid ", b" lmc "];
             let found = |mark: &[u8]| rest.windows(mark.len()).position(|w| w == mark);
             let end = marks.into_iter().filter_map(found).min().unwrap_or(rest.len());
-            let mut left = end;
-            let text = cursor.take_while(|_| false);
-            debug_assert!(text.is_empty());
-            while left > 0 {
-                left -= 1;
-                let _ = cursor.eat(cursor.peek().unwrap_or(0));
-            }
+            cursor.advance(end);
             rest[..end].trim_ascii_end()
         };
         let description = self.description(raw, &at)?;
@@ -339,7 +342,10 @@ impl<'o> Reader<'o> {
                         remarks.lmc = match u8::try_from(number) {
                             Ok(lmc @ 0..=7) => lmc,
                             _ => {
-                                self.warn(&number_at, format!("lmc {number} is not in 0 to 7 and is ignored"));
+                                self.warn(
+                                    &number_at,
+                                    format!("lmc {number} is not in 0 to 7 and is ignored"),
+                                );
                                 0
                             }
                         };
