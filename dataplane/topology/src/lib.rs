@@ -6,13 +6,23 @@
 
 mod check;
 mod emit;
+mod find;
+mod fuzz;
+mod generate;
 mod graph;
 mod lex;
 mod parse;
 mod rate;
+mod suggest;
 
 pub use check::{Island, RateCount, Report, check, islands};
 pub use emit::to_ibnetdiscover;
+pub use find::{FindError, find_node, parse_endpoint};
+#[doc(hidden)]
+pub use fuzz::fuzz_parse;
+pub use generate::{
+    DEFAULT_RATE, DragonflyPlus, FatTree, GenerateError, Hypercube, KINDS, Random, Ring, Torus, from_spec, generate,
+};
 pub use graph::{
     DEFAULT_VENDOR_ID, LinkSpeed, LinkWidth, MAX_NODES, Name, Node, NodeKind, Port, PortRef, Topology,
 };
