@@ -27,14 +27,18 @@ mod layout;
 
 pub mod catalog;
 pub mod field;
+mod fuzz;
 pub mod mad;
 pub mod pma;
+pub mod pretty;
 pub mod rmpp;
 pub mod sa;
 pub mod smp;
 pub mod vendor;
 
 pub use field::Field;
+#[doc(hidden)]
+pub use fuzz::fuzz_mad;
 pub use layout::Layout;
 pub use mad::{MAD_LEN, Mad, MadBuf, MadMut};
 pub use smp::{Smp, SmpMut};

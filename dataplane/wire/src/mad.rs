@@ -6,6 +6,8 @@
 
 use core::fmt;
 
+use crate::Field;
+
 /// Length of every MAD in bytes; a QP0 or QP1 payload of another length is not a MAD.
 pub const MAD_LEN: usize = 256;
 
@@ -165,6 +167,11 @@ layout! {
     }
 }
 pub use Repr as Header;
+
+/// The R bit inside the method byte.
+pub const R_BIT: Field = Field::bits(3, 7, 7);
+/// The method byte without the R bit.
+pub const METHOD_CODE: Field = Field::bits(3, 6, 0);
 
 /// Whether `mgmt_class` carries an RMPP header at byte 24: SA, device management and administration, BIS, vendor range 2.
 ///
