@@ -1,2 +1,35 @@
-//! Skeleton.
+//! What a MAD means: the subnet management interface, LID relay, the agents inside a node, and a fabric made of them.
+//!
+//! [`FabricPlan`] divides a topology among workers; each worker owns one [`Shard`] and drives it with packets and time.
+//! Everything leaves through the worker's [`Sink`]. The rules of the SMI are pure functions in [`smi`] and
+//! [`lid_route`], usable without a fabric.
+//!
+//! Invariants: no I/O, no clock, no lock, no unsafe code; a malformed MAD is dropped or answered, it never panics; work
+//! per packet is bounded. Not here: sessions, agents' registrations, transaction matching, timeouts, faults.
+//!
+//! | item | who uses it | on which thread |
+//! |---|---|---|
+//! | [`FabricPlan`] | anyone, immutable | any |
+//! | [`Shard`] | exactly one worker | that worker's |
+//! | [`Packet`] | whoever holds it | any |
 #![forbid(unsafe_code)]
+
+mod agent;
+mod field;
+pub mod lid_route;
+mod node;
+mod packet;
+pub mod partition;
+mod plan;
+mod setup;
+mod shard;
+mod sink;
+pub mod smi;
+
+pub use packet::{Grh, Packet};
+pub use plan::{FabricOptions, FabricPlan, PlanError};
+pub use shard::{LID_HOP_LIMIT, PortCounterSnapshot, Shard};
+pub use sink::{FabricEvent, LinkOffer, PeerEvent, PeerEventKind, Sink};
+
+/// Index of a node in `Topology::nodes`, the same in all shards.
+pub type NodeId = u32;

@@ -6,7 +6,7 @@
 use crate::NodeId;
 use crate::node::MAX_PORTS;
 use crate::shard::Shard;
-use madplane_topology::graph::{PortRef, Topology};
+use madplane_topology::{PortRef, Topology};
 use std::fmt;
 
 /// Choices of a fabric.

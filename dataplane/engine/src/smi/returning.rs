@@ -3,8 +3,8 @@
 //! Pure; see the parent module for ownership and invariants.
 
 use super::{
-    DR_DLID, DR_SLID, HOP_COUNT, HOP_POINTER, PERMISSIVE, RETURN_PATH, SmiNode, Verdict, follow_path, lid_at, path,
-    start_tail,
+    DR_DLID, DR_SLID, HOP_COUNT, HOP_POINTER, PERMISSIVE, RETURN_PATH, SmiNode, Verdict, follow_path, lid_at,
+    path, start_tail,
 };
 use crate::packet::Packet;
 use madplane_shm::drop_reason::DropReason;

@@ -75,7 +75,8 @@ pub fn respond(node: &impl SmiNode, port: u8, pkt: &mut Packet) -> Verdict {
         return answer_by_lid(node, port, pkt);
     }
     let dr_slid = lid_at(pkt, DR_SLID);
-    if pkt.mad[HOP_COUNT] == 0 && dr_slid != PERMISSIVE && dlid != PERMISSIVE && !node.owns_lid(port, dr_slid) {
+    if pkt.mad[HOP_COUNT] == 0 && dr_slid != PERMISSIVE && dlid != PERMISSIVE && !node.owns_lid(port, dr_slid)
+    {
         pkt.mad[HOP_POINTER] = 0;
         pkt.slid = dlid;
         pkt.dlid = dr_slid;

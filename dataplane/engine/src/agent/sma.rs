@@ -1,0 +1,263 @@
+//! Subnet management agent: answers Get and Set of the SMP attributes of a node.
+//!
+//! Part of the shard, same owner and thread. The answer is written over the request. Order of checks: class version, M_Key,
+//! method, attribute, fields; a Set applies the valid fields even if it answers 0x1C, and every answer shows the values
+//! after it. Traps and reports are left to the clients, and so is SMInfo where the port acts as SM.
+
+mod port_info;
+mod tables;
+
+use crate::agent::SmaOutcome;
+use crate::agent::m_key::Access;
+use crate::field::{mad, ni, si};
+use crate::node::{LINEAR_FDB_CAP, MULTICAST_FDB_CAP};
+use crate::packet::Packet;
+use crate::setup::has_mlnx_ext_port_info;
+use crate::shard::{Shard, answer_status as status, make_answer, method};
+use crate::sink::Sink;
+use madplane_shm::drop_reason::DropReason;
+
+/// Attribute data of an SMP.
+pub(crate) type Data = [u8; 64];
+const DATA: usize = 64;
+
+mod attribute {
+    pub(super) const NODE_DESCRIPTION: u16 = 0x0010;
+    pub(super) const NODE_INFO: u16 = 0x0011;
+    pub(super) const SWITCH_INFO: u16 = 0x0012;
+    pub(super) const GUID_INFO: u16 = 0x0014;
+    pub(super) const PORT_INFO: u16 = 0x0015;
+    pub(super) const P_KEY_TABLE: u16 = 0x0016;
+    pub(super) const SL_TO_VL: u16 = 0x0017;
+    pub(super) const VL_ARBITRATION: u16 = 0x0018;
+    pub(super) const LINEAR_FDB: u16 = 0x0019;
+    pub(super) const MULTICAST_FDB: u16 = 0x001B;
+    pub(super) const SM_INFO: u16 = 0x0020;
+    pub(super) const MLNX_EXT_PORT_INFO: u16 = 0xFF90;
+}
+
+/// A request as the attribute functions see it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Request {
+    /// Port index on which it arrived; port 0 if a client of a switch asks its own node.
+    pub(crate) at: u32,
+    /// Index of port 0 of the node.
+    pub(crate) first: u32,
+    pub(crate) is_switch: bool,
+    pub(crate) num_ports: u8,
+    pub(crate) is_set: bool,
+    pub(crate) modifier: u32,
+    /// The requester may see the M_Key.
+    pub(crate) show_key: bool,
+}
+
+impl Request {
+    /// Number of the arrival port.
+    pub(crate) fn arrival(&self) -> u8 {
+        u8::try_from((self.at - self.first) & 0xFF).unwrap_or(0)
+    }
+}
+
+impl Shard {
+    /// Handles an SMP request that is for the node of `at`.
+    #[inline(always)]
+    pub(crate) fn sma<S: Sink>(
+        &mut self,
+        now_ns: u64,
+        at: u32,
+        pkt: &mut Packet,
+        sink: &mut S,
+    ) -> SmaOutcome {
+        let method = mad::METHOD.get_u8(&pkt.mad);
+        if method == method::TRAP || method == method::REPORT {
+            return SmaOutcome::ToAgent;
+        }
+        if mad::CLASS_VERSION.get_u8(&pkt.mad) != 1 {
+            return refuse(pkt, method, status::BAD_VERSION);
+        }
+        let mut show_key = true;
+        if matches!(method, method::GET | method::SET | method::TRAP_REPRESS) {
+            match self.check_m_key(now_ns, self.endport(at), pkt) {
+                Access::Granted { show_key: show } => show_key = show,
+                Access::Refused => return SmaOutcome::Silent(Some(DropReason::MKey)),
+            }
+        }
+        match method {
+            method::GET | method::SET => {}
+            method::TRAP_REPRESS => return self.trap_repress(self.endport(at), pkt),
+            _ => return refuse(pkt, method, status::BAD_METHOD),
+        }
+        let Some(hot) = self.ports.get(at as usize) else { return SmaOutcome::Silent(None) };
+        let request = Request {
+            at,
+            first: hot.first,
+            is_switch: hot.is_switch,
+            num_ports: hot.num_ports,
+            is_set: method == method::SET,
+            modifier: mad::MODIFIER.get_u32(&pkt.mad),
+            show_key,
+        };
+        self.attribute(now_ns, request, pkt, sink)
+    }
+
+    #[inline(always)]
+    fn attribute<S: Sink>(
+        &mut self,
+        now_ns: u64,
+        request: Request,
+        pkt: &mut Packet,
+        sink: &mut S,
+    ) -> SmaOutcome {
+        let attribute = mad::ATTRIBUTE.get_u16(&pkt.mad);
+        if attribute == attribute::SM_INFO {
+            let endport = self.endport(request.at);
+            if self.cold.get(endport as usize).is_some_and(|p| p.is_sm) {
+                return SmaOutcome::ToAgent;
+            }
+        }
+        if attribute == attribute::PORT_INFO {
+            // the key of the port that the modifier names counts too
+            let other = self.port_info_target(&request).map(|at| self.endport(at));
+            if let Some(other) = other.filter(|other| *other != self.endport(request.at))
+                && self.check_m_key(now_ns, other, pkt) == Access::Refused
+            {
+                return SmaOutcome::Silent(Some(DropReason::MKey));
+            }
+        }
+        let data: &mut Data =
+            pkt.mad[DATA..].first_chunk_mut().expect("an SMP has 64 bytes of data after byte 64");
+        let status = match (attribute, request.is_set) {
+            (attribute::NODE_INFO, false) => self.get_node_info(&request, data),
+            (attribute::NODE_DESCRIPTION, false) => self.get_description(&request, data),
+            (attribute::PORT_INFO, _) => self.port_info_request(now_ns, &request, data, sink),
+            (attribute::SWITCH_INFO, _) => self.switch_info(&request, data),
+            (attribute::GUID_INFO, _) => self.guid_info(&request, data),
+            (attribute::P_KEY_TABLE, _) => self.p_key_table(&request, data, sink),
+            (attribute::SL_TO_VL, _) => self.sl_to_vl(&request, data),
+            (attribute::VL_ARBITRATION, _) => self.vl_arbitration(&request, data),
+            (attribute::LINEAR_FDB, _) => self.linear_fdb(&request, data),
+            (attribute::MULTICAST_FDB, _) => self.multicast_fdb(&request, data),
+            (attribute::MLNX_EXT_PORT_INFO, _) => self.mlnx_ext_port_info(now_ns, &request, data, sink),
+            _ => status::BAD_ATTRIBUTE,
+        };
+        make_answer(pkt, status);
+        SmaOutcome::Reply
+    }
+
+    /// NodeInfo as read through port `at`.
+    #[inline(always)]
+    pub(crate) fn node_info_data(&self, at: u32) -> [u8; 40] {
+        let Some(hot) = self.ports.get(at as usize) else { return [0; 40] };
+        let mut info = self.nodes.get(hot.node as usize).map_or([0; 40], |n| n.info);
+        let port = if hot.is_switch { hot.first } else { at };
+        ni::PORT_GUID.set(&mut info, self.cold.get(port as usize).map_or(0, |p| p.guid));
+        ni::LOCAL_PORT.set(&mut info, u64::from(at - hot.first));
+        info
+    }
+
+    #[inline(always)]
+    fn get_node_info(&self, request: &Request, data: &mut Data) -> u16 {
+        if request.modifier != 0 {
+            return status::BAD_FIELD;
+        }
+        data[..40].copy_from_slice(&self.node_info_data(request.at));
+        data[40..].fill(0);
+        0
+    }
+
+    fn get_description(&self, request: &Request, data: &mut Data) -> u16 {
+        if request.modifier != 0 {
+            return status::BAD_FIELD;
+        }
+        let node = self.ports.get(request.at as usize).map_or(u32::MAX, |p| p.node);
+        *data = self.nodes.get(node as usize).map_or([0; 64], |n| n.description);
+        0
+    }
+
+    /// Index of the switch of a request, if it is one.
+    fn switch_of(&mut self, request: &Request) -> Option<&mut crate::node::Switch> {
+        let node = self.ports.get(request.at as usize)?.node;
+        let switch = self.nodes.get(node as usize)?.switch;
+        self.switches.get_mut(switch as usize)
+    }
+
+    fn switch_info(&mut self, request: &Request, data: &mut Data) -> u16 {
+        let Some(switch) = self.switch_of(request) else { return status::BAD_ATTRIBUTE };
+        if request.modifier != 0 {
+            return status::BAD_FIELD;
+        }
+        let mut status = 0;
+        if request.is_set {
+            let info = &mut switch.info;
+            let top = si::LINEAR_TOP.get_u16(data);
+            if top < LINEAR_FDB_CAP {
+                si::LINEAR_TOP.set(info, u64::from(top));
+                switch.linear_fdb_top = top;
+            } else {
+                status = status::BAD_FIELD;
+            }
+            let top = si::MULTICAST_TOP.get_u16(data);
+            if top == 0 || (0xC000..0xC000 + MULTICAST_FDB_CAP).contains(&top) {
+                si::MULTICAST_TOP.set(info, u64::from(top));
+            } else {
+                status = status::BAD_FIELD;
+            }
+            for field in
+                [si::DEFAULT_PORT, si::DEFAULT_MCAST_PRIMARY, si::DEFAULT_MCAST_NOT_PRIMARY, si::LIFE_TIME]
+            {
+                field.set(info, field.get(data));
+            }
+            if si::PORT_STATE_CHANGE.get_bool(data) {
+                si::PORT_STATE_CHANGE.set(info, 0);
+            }
+        }
+        data[..20].copy_from_slice(&switch.info);
+        data[20..].fill(0);
+        status
+    }
+
+    /// FDR10 of a port, on the devices that have the attribute.
+    fn mlnx_ext_port_info<S: Sink>(
+        &mut self,
+        now_ns: u64,
+        request: &Request,
+        data: &mut Data,
+        sink: &mut S,
+    ) -> u16 {
+        let node = self.ports.get(request.at as usize).map_or(u32::MAX, |p| p.node);
+        if !self.nodes.get(node as usize).is_some_and(|n| has_mlnx_ext_port_info(n.device_id)) {
+            return status::BAD_ATTRIBUTE;
+        }
+        let Some(at) = self.port_info_target(request) else { return status::BAD_FIELD };
+        let Some(cold) = self.cold.get_mut(at as usize) else { return status::BAD_FIELD };
+        let mut status = 0;
+        let mut changed = false;
+        if request.is_set && data[3] & 1 != 0 {
+            match data[11] {
+                wanted @ 0..=1 if wanted <= u8::from(cold.fdr10.supported) => {
+                    changed = cold.fdr10.enabled != (wanted == 1);
+                    cold.fdr10.enabled = wanted == 1;
+                }
+                _ => status = status::BAD_FIELD,
+            }
+        }
+        data.fill(0);
+        data[7] = u8::from(cold.fdr10.supported);
+        data[11] = u8::from(cold.fdr10.enabled);
+        data[15] = u8::from(cold.fdr10.active);
+        if changed {
+            self.offer_changed(now_ns, at, sink);
+        }
+        status
+    }
+}
+
+/// Answers with an error; TrapRepress is never answered.
+#[cold]
+fn refuse(pkt: &mut Packet, method: u8, status: u16) -> SmaOutcome {
+    if method == method::TRAP_REPRESS {
+        return SmaOutcome::Silent(Some(DropReason::TrapRepressUnmatched));
+    }
+    make_answer(pkt, status);
+    SmaOutcome::Reply
+}

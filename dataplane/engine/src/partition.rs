@@ -1,0 +1,51 @@
+//! Partition rule: when two P_Keys match.
+//!
+//! Pure. What happens after a mismatch is decided where the packet is.
+
+/// Membership bit of a P_Key.
+pub const FULL_MEMBER: u16 = 0x8000;
+
+/// Whether a packet's P_Key matches a table entry: bits 14:0 equal and not 0, and at least one side a full member.
+///
+/// ```
+/// use madplane_engine::partition::p_key_matches;
+/// assert!(p_key_matches(0x7FFF, 0xFFFF));
+/// assert!(!p_key_matches(0x7FFF, 0x7FFF));
+/// ```
+pub const fn p_key_matches(packet: u16, entry: u16) -> bool {
+    (packet ^ entry) & !FULL_MEMBER == 0 && packet & !FULL_MEMBER != 0 && (packet | entry) & FULL_MEMBER != 0
+}
+
+/// Index of the entry that matches `packet`; a full member entry is preferred to a limited one.
+pub fn find_match(packet: u16, table: &[u16]) -> Option<u16> {
+    let found = |full: u16| {
+        table.iter().position(|entry| p_key_matches(packet, *entry) && entry & FULL_MEMBER == full)
+    };
+    found(FULL_MEMBER).or_else(|| found(0)).and_then(|index| u16::try_from(index).ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_limited_members_do_not_match() {
+        assert!(
+            p_key_matches(0xFFFF, 0xFFFF) && p_key_matches(0xFFFF, 0x7FFF) && p_key_matches(0x7FFF, 0xFFFF)
+        );
+        assert!(!p_key_matches(0x7FFF, 0x7FFF));
+    }
+
+    #[test]
+    fn key_zero_never_matches() {
+        assert!(!p_key_matches(0x8000, 0x8000) && !p_key_matches(0, 0x8000) && !p_key_matches(0, 0));
+    }
+
+    #[test]
+    fn other_key_does_not_match_and_the_full_entry_is_preferred() {
+        assert_eq!(find_match(0x8001, &[0x7FFF, 0xFFFF]), None);
+        assert_eq!(find_match(0xFFFF, &[0, 0x7FFF, 0xFFFF]), Some(2));
+        assert_eq!(find_match(0xFFFF, &[0, 0x7FFF]), Some(1));
+        assert_eq!(find_match(0x7FFF, &[0, 0x7FFF]), None);
+    }
+}

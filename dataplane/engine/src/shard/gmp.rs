@@ -1,0 +1,214 @@
+//! GMPs: LID relay with the checks that SMPs do not have, and admission at the receiving port.
+//!
+//! Part of [`Shard`], same owner and thread. Data needs Active to leave a port and Armed to enter one; SLtoVL, partition
+//! enforcement, P_Key and Q_Key are checked here. Multicast is dropped: no MAD agent is attached to a group.
+
+use super::Shard;
+use crate::agent::pma::event;
+use crate::agent::trap::KeyViolation;
+use crate::field::pi;
+use crate::lid_route;
+use crate::node::{PortCold, state};
+use crate::packet::Packet;
+use crate::partition::{find_match, p_key_matches};
+use crate::smi::{self, SmiNode, Verdict};
+use madplane_shm::drop_reason::DropReason;
+
+/// Q_Key of QP1.
+pub(crate) const GSI_Q_KEY: u32 = 0x8001_0000;
+
+impl Shard {
+    /// A client of endport `at` sends.
+    pub(super) fn gmp_transmit(&mut self, at: u32, pkt: &mut Packet) -> Verdict {
+        let Some(cold) = self.cold.get(at as usize) else {
+            return Verdict::discard(DropReason::SenderInvalid);
+        };
+        let Some(p_key) = cold.p_keys().get(usize::from(pkt.p_key_index)) else {
+            return Verdict::discard(DropReason::SenderInvalid);
+        };
+        pkt.p_key = *p_key;
+        let mask = (1_u16 << (cold.lmc & 7)) - 1;
+        pkt.slid = cold.lid | (u16::from(pkt.path_bits) & mask);
+        self.gmp_start(at, pkt)
+    }
+
+    /// The agent of endport `at` answers; `pkt` still has addresses and keys of the request.
+    pub(super) fn gmp_answer(&mut self, at: u32, pkt: &mut Packet) -> Verdict {
+        (pkt.slid, pkt.dlid) = (pkt.dlid, pkt.slid);
+        (pkt.src_qp, pkt.dst_qp) = (1, pkt.src_qp);
+        if pkt.dst_qp != 1 {
+            return Verdict::discard(DropReason::ClassQp);
+        }
+        pkt.q_key = GSI_Q_KEY;
+        if let Some(key) =
+            self.cold.get(at as usize).and_then(|p| p.p_keys().get(usize::from(pkt.p_key_index)))
+        {
+            pkt.p_key = *key;
+        }
+        self.gmp_start(at, pkt)
+    }
+
+    fn gmp_start(&mut self, at: u32, pkt: &mut Packet) -> Verdict {
+        let (Some(hot), Some(view)) = (self.ports.get(at as usize), self.view(at)) else {
+            return Verdict::discard(DropReason::SenderInvalid);
+        };
+        let number = u8::try_from((at - hot.first) & 0xFF).unwrap_or(0);
+        if hot.state != state::ACTIVE {
+            return Verdict::Discard { reason: DropReason::RoutePortDown, output: number };
+        }
+        if let Some(verdict) = refuse_dlid(pkt.dlid) {
+            return verdict;
+        }
+        if view.owns_lid(number, pkt.dlid) {
+            return self.gmp_admit(at, pkt);
+        }
+        if view.is_switch {
+            return self.gmp_relay(at, None, pkt);
+        }
+        if let Some(reason) = vl_refused(self.cold.get(at as usize), 0, pkt.sl) {
+            return Verdict::Discard { reason, output: number };
+        }
+        Verdict::Forward { port: number }
+    }
+
+    /// A GMP arrived on port `at`.
+    pub(super) fn gmp_receive(&mut self, at: u32, pkt: &mut Packet) -> Verdict {
+        let (Some(hot), Some(view), Some(cold)) =
+            (self.ports.get(at as usize), self.view(at), self.cold.get(at as usize))
+        else {
+            return Verdict::discard(DropReason::ArrivalDown);
+        };
+        if hot.state < state::ARMED {
+            return Verdict::discard(DropReason::ArrivalDown);
+        }
+        if let Some(verdict) = refuse_dlid(pkt.dlid) {
+            return verdict;
+        }
+        let arrival = u8::try_from((at - hot.first) & 0xFF).unwrap_or(0);
+        let is_switch = hot.is_switch;
+        let ours = view.owns_lid(arrival, pkt.dlid);
+        if is_switch && enforced(cold, pi::ENFORCE_IN, pkt.p_key) {
+            self.constraint_violation(at, event::RCV_CONSTRAINT, pkt);
+            return Verdict::discard(DropReason::PartitionEnforcement);
+        }
+        if ours {
+            return self.gmp_admit(self.endport(at), pkt);
+        }
+        if !is_switch {
+            return Verdict::discard(DropReason::NotOurLid);
+        }
+        self.gmp_relay(at, Some(arrival), pkt)
+    }
+
+    /// Relay of a switch; `arrival` is `None` for what port 0 sends.
+    fn gmp_relay(&mut self, at: u32, arrival: Option<u8>, pkt: &mut Packet) -> Verdict {
+        let Some(view) = self.view(at) else { return Verdict::discard(DropReason::NoRoute) };
+        let first = view.first;
+        let port = match lid_route::lookup(&view, arrival, pkt.dlid) {
+            Ok(0) => return self.gmp_admit(first, pkt),
+            Ok(port) => port,
+            Err(reason) => return Verdict::discard(reason),
+        };
+        let out = first + u32::from(port);
+        let active = self.ports.get(out as usize).is_some_and(|p| p.state == state::ACTIVE);
+        let Some(cold) = self.cold.get(out as usize) else { return Verdict::discard(DropReason::RoutePort) };
+        if !active {
+            return Verdict::Discard { reason: DropReason::RoutePortDown, output: port };
+        }
+        if enforced(cold, pi::ENFORCE_OUT, pkt.p_key) {
+            self.constraint_violation(out, event::XMIT_CONSTRAINT, pkt);
+            return Verdict::discard(DropReason::PartitionEnforcement);
+        }
+        if let Some(reason) = vl_refused(Some(cold), arrival.unwrap_or(0), pkt.sl) {
+            return Verdict::Discard { reason, output: port };
+        }
+        Verdict::Forward { port }
+    }
+
+    /// Checks the keys of a GMP that has reached endport `at`, and notes the matching P_Key entry.
+    fn gmp_admit(&mut self, at: u32, pkt: &mut Packet) -> Verdict {
+        let Some(cold) = self.cold.get(at as usize) else { return Verdict::discard(DropReason::NotOurLid) };
+        let Some(index) = find_match(pkt.p_key, cold.p_keys()) else {
+            self.key_violation(at, KeyViolation::PKey, pkt);
+            return Verdict::discard(DropReason::PKey);
+        };
+        pkt.p_key_index = index;
+        if pkt.q_key != GSI_Q_KEY {
+            self.key_violation(at, KeyViolation::QKey, pkt);
+            return Verdict::discard(DropReason::QKey);
+        }
+        Verdict::Local
+    }
+
+    #[cold]
+    fn constraint_violation(&mut self, port: u32, which: usize, pkt: &Packet) {
+        if let Some(cold) = self.cold.get_mut(port as usize) {
+            cold.counters_mut().count(which);
+        }
+        self.raise_partition_trap(port, pkt);
+    }
+
+    #[cold]
+    fn key_violation(&mut self, at: u32, kind: KeyViolation, pkt: &Packet) {
+        if let Some(cold) = self.cold.get_mut(at as usize) {
+            let field = match kind {
+                KeyViolation::PKey => pi::P_KEY_VIOLATIONS,
+                KeyViolation::QKey => pi::Q_KEY_VIOLATIONS,
+            };
+            let count = field.get_u16(&cold.info).saturating_add(1);
+            field.set(&mut cold.info, u64::from(count));
+        }
+        self.raise_key_trap(at, kind, pkt);
+    }
+
+    /// Counts a drop: `at` is the arrival port, `output` the port that was to be used.
+    pub(super) fn charge(&mut self, at: u32, output: u32, reason: DropReason) {
+        let (port, sum, detail) = match reason {
+            DropReason::AboveFdbTop | DropReason::NoRoute | DropReason::RoutePort | DropReason::PathPort => {
+                (at, event::SWITCH_RELAY, event::DLID_MAPPING)
+            }
+            DropReason::RouteLoop => (at, event::SWITCH_RELAY, event::LOOPING),
+            DropReason::RoutePortDown | DropReason::PathPortDown => {
+                (output, event::XMIT_DISCARDS, event::DISCARD_INACTIVE)
+            }
+            DropReason::SlToVl => (output, event::XMIT_DISCARDS, event::NO_DETAIL),
+            _ => return,
+        };
+        if let Some(cold) = self.cold.get_mut(port as usize) {
+            let counters = cold.counters_mut();
+            counters.count(sum);
+            counters.count(detail);
+        }
+    }
+}
+
+fn refuse_dlid(dlid: u16) -> Option<Verdict> {
+    let reason = match dlid {
+        0 => DropReason::DlidInvalid,
+        smi::PERMISSIVE => DropReason::PermissiveLid,
+        smi::MULTICAST.. => DropReason::Multicast,
+        _ => return None,
+    };
+    Some(Verdict::discard(reason))
+}
+
+/// Whether a switch port with partition enforcement refuses `p_key`.
+fn enforced(cold: &PortCold, side: crate::field::Field, p_key: u16) -> bool {
+    side.get_bool(&cold.info) && !cold.p_keys().iter().any(|entry| p_key_matches(p_key, *entry))
+}
+
+/// Whether the VL that `sl` maps to between `input` and the port of `cold` cannot carry data.
+fn vl_refused(cold: Option<&PortCold>, input: u8, sl: u8) -> Option<DropReason> {
+    let cold = cold?;
+    let map = cold.sl_to_vl(input);
+    let pair = map.get(usize::from(sl & 15) / 2).copied().unwrap_or(0xFF);
+    let vl = if sl & 1 == 0 { pair >> 4 } else { pair & 15 };
+    let operational = match pi::OP_VLS.get_u8(&cold.info) {
+        0 | 1 => 1,
+        2 => 2,
+        3 => 4,
+        4 => 8,
+        _ => 15,
+    };
+    (vl >= operational).then_some(DropReason::SlToVl)
+}

@@ -1,0 +1,218 @@
+//! Link states: what a Set, a cable, a reboot or the other end does to a port.
+//!
+//! Part of [`Shard`], same owner and thread. Both ends of a link hold the last [`LinkOffer`] of the other; a link is up when
+//! the cable is in, both want to poll and width and speed have something in common. Each end computes that by itself and
+//! tells the other of every change of its own, so two shards agree after their messages have crossed. A message is
+//! answered only if it made this end want something else, which bounds the exchange.
+
+use super::Shard;
+use crate::NodeId;
+use crate::agent::pma::event;
+use crate::field::{pi, si};
+use crate::node::{NO_PEER, phys, state};
+use crate::setup;
+use crate::sink::{LinkOffer, PeerEvent, PeerEventKind, Sink};
+
+/// Who changed the state of a port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Cause {
+    /// A Set of this very port.
+    OwnSet,
+    /// The link: cable, other end, power.
+    Link,
+}
+
+impl Shard {
+    /// Drops the link of `at` because of a Set; `want` is the physical state to go to.
+    pub(crate) fn drop_link_by_set<S: Sink>(&mut self, now_ns: u64, at: u32, want: u8, sink: &mut S) {
+        let Some(cold) = self.cold.get_mut(at as usize) else { return };
+        cold.want = want;
+        cold.retrain_by_set = true;
+        self.take_down(at, Cause::OwnSet, sink);
+        self.tell_peer(now_ns, at, PeerEventKind::Dropped, sink);
+        self.train(at, sink);
+    }
+
+    /// Tells the other end about changed enables; they count at the next training.
+    pub(crate) fn offer_changed<S: Sink>(&mut self, now_ns: u64, at: u32, sink: &mut S) {
+        self.tell_peer(now_ns, at, PeerEventKind::Offer, sink);
+        self.train(at, sink);
+    }
+
+    /// Pulls the cable of `(node, port)` or plugs it in again; the other end follows.
+    ///
+    /// A port without a cable in the topology has nothing to pull. Both ends count the change: PortStateChange and trap
+    /// 128 where they are switches.
+    pub fn set_link<S: Sink>(&mut self, now_ns: u64, node: NodeId, port: u8, up: bool, sink: &mut S) {
+        let Some(at) = self.index(node, port) else { return };
+        if self.ports.get(at as usize).is_none_or(|p| p.peer == NO_PEER) {
+            return;
+        }
+        let kind = if up { PeerEventKind::Plugged } else { PeerEventKind::Unplugged };
+        self.cable(at, up, sink);
+        self.tell_peer(now_ns, at, kind, sink);
+        self.flush_traps(now_ns, sink);
+    }
+
+    /// Power-cycles a node: LIDs, keys, tables and counters are lost, its links bounce and its peers notice.
+    ///
+    /// Clients stay attached and a port that acts as SM keeps its IsSM bit.
+    pub fn reboot_node<S: Sink>(&mut self, now_ns: u64, node: NodeId, sink: &mut S) {
+        let Some(first) = self.index(node, 0) else { return };
+        let Some(hot) = self.ports.get(first as usize) else { return };
+        let (is_switch, num_ports, local) = (hot.is_switch, hot.num_ports, hot.node);
+        self.traps.forget(first, num_ports);
+        if let Some(cold) = self.nodes.get_mut(local as usize) {
+            cold.trap_tid = 0;
+            if let Some(switch) = self.switches.get_mut(cold.switch as usize) {
+                *switch = setup::switch(si::ENHANCED_PORT0.get_bool(&switch.info));
+            }
+        }
+        for at in first..=first + u32::from(num_ports) {
+            if let (Some(hot), Some(cold)) = (self.ports.get_mut(at as usize), self.cold.get_mut(at as usize))
+            {
+                (hot.xmit_pkts, hot.rcv_pkts) = (0, 0);
+                cold.retrain_by_set = false;
+                cold.power_cycle();
+            }
+            if at != first {
+                self.take_down(at, Cause::Link, sink);
+                // power off clears what the fall of the link has counted
+                if let Some(cold) = self.cold.get_mut(at as usize) {
+                    cold.counters = None;
+                }
+                self.tell_peer(now_ns, at, PeerEventKind::Dropped, sink);
+                self.train(at, sink);
+            }
+            if at != first || is_switch {
+                self.port_changed(at, sink);
+            }
+        }
+        self.flush_traps(now_ns, sink);
+    }
+
+    /// The other end of the link of `at` has something to say.
+    pub(super) fn hear_peer<S: Sink>(
+        &mut self,
+        now_ns: u64,
+        at: u32,
+        kind: PeerEventKind,
+        offer: LinkOffer,
+        sink: &mut S,
+    ) {
+        let Some(cold) = self.cold.get_mut(at as usize) else { return };
+        cold.peer_offer = offer;
+        let wanted = cold.want;
+        match kind {
+            PeerEventKind::Offer => self.train(at, sink),
+            PeerEventKind::Dropped => {
+                cold.retrain_by_set = false;
+                self.fall(at, sink);
+                // a poll from the other end wakes a sleeping port
+                if let Some(cold) = self.cold.get_mut(at as usize)
+                    && cold.want == phys::SLEEP
+                    && offer.want == phys::POLLING
+                {
+                    cold.want = phys::POLLING;
+                    self.show_want(at);
+                }
+                self.train(at, sink);
+            }
+            PeerEventKind::Unplugged => self.cable(at, false, sink),
+            PeerEventKind::Plugged => self.cable(at, true, sink),
+        }
+        if self.cold.get(at as usize).is_some_and(|cold| cold.want != wanted) {
+            self.tell_peer(now_ns, at, PeerEventKind::Offer, sink);
+        }
+    }
+
+    fn cable<S: Sink>(&mut self, at: u32, up: bool, sink: &mut S) {
+        let Some(cold) = self.cold.get_mut(at as usize) else { return };
+        cold.plugged = up;
+        cold.retrain_by_set = false;
+        if up {
+            self.train(at, sink);
+        } else {
+            self.fall(at, sink);
+        }
+    }
+
+    /// The link failed: the port goes where LinkDownDefaultState says, unless it was told to stay elsewhere.
+    fn fall<S: Sink>(&mut self, at: u32, sink: &mut S) {
+        let Some(hot) = self.ports.get(at as usize) else { return };
+        if hot.state < state::INIT {
+            return;
+        }
+        if let Some(cold) = self.cold.get_mut(at as usize) {
+            cold.want =
+                if pi::DOWN_DEFAULT.get_u8(&cold.info) == phys::SLEEP { phys::SLEEP } else { phys::POLLING };
+        }
+        self.take_down(at, Cause::Link, sink);
+    }
+
+    /// Takes a port down, if it was up, and shows the physical state it now wants.
+    fn take_down<S: Sink>(&mut self, at: u32, cause: Cause, sink: &mut S) {
+        let Some(hot) = self.ports.get_mut(at as usize) else { return };
+        let was_up = hot.state >= state::INIT;
+        hot.state = state::DOWN;
+        self.show_want(at);
+        if was_up {
+            if let Some(cold) = self.cold.get_mut(at as usize) {
+                cold.counters_mut().count(event::LINK_DOWNED);
+            }
+            self.state_changed(at, cause, sink);
+        }
+    }
+
+    fn show_want(&mut self, at: u32) {
+        if let (Some(hot), Some(cold)) = (self.ports.get_mut(at as usize), self.cold.get(at as usize)) {
+            hot.phys = cold.want;
+        }
+    }
+
+    /// Brings a port up if everything is ready for it.
+    fn train<S: Sink>(&mut self, at: u32, sink: &mut S) {
+        let (Some(hot), Some(cold)) = (self.ports.get_mut(at as usize), self.cold.get_mut(at as usize))
+        else {
+            return;
+        };
+        if hot.peer == at {
+            cold.peer_offer = cold.offer();
+        }
+        let ready = cold.plugged && cold.want == phys::POLLING && cold.peer_offer.want == phys::POLLING;
+        if hot.state >= state::INIT || hot.peer == NO_PEER || !ready || !cold.negotiate() {
+            return;
+        }
+        hot.state = state::INIT;
+        hot.phys = phys::LINK_UP;
+        let cause = if cold.retrain_by_set { Cause::OwnSet } else { Cause::Link };
+        cold.retrain_by_set = false;
+        self.state_changed(at, cause, sink);
+    }
+
+    fn state_changed<S: Sink>(&mut self, at: u32, cause: Cause, sink: &mut S) {
+        self.port_changed(at, sink);
+        if cause == Cause::OwnSet {
+            return;
+        }
+        let Some(hot) = self.ports.get(at as usize) else { return };
+        let (first, node) = (hot.first, hot.node);
+        let switch = self.nodes.get(node as usize).map_or(u32::MAX, |n| n.switch);
+        if let Some(switch) = self.switches.get_mut(switch as usize) {
+            si::PORT_STATE_CHANGE.set(&mut switch.info, 1);
+            self.raise_link_trap(first);
+        }
+    }
+
+    fn tell_peer<S: Sink>(&mut self, now_ns: u64, at: u32, kind: PeerEventKind, sink: &mut S) {
+        let (Some(hot), Some(cold)) = (self.ports.get(at as usize), self.cold.get(at as usize)) else {
+            return;
+        };
+        let (peer, offer) = (hot.peer, cold.offer());
+        if let Some(end) = self.remote_end(at) {
+            sink.peer_event(end.shard as usize, PeerEvent { node: end.node, port: end.port, kind, offer });
+        } else if peer != at && peer != NO_PEER {
+            self.hear_peer(now_ns, peer, kind, offer, sink);
+        }
+    }
+}
