@@ -1,1 +1,37 @@
-//! Skeleton.
+//! Attach to a running plane, register agents, send and receive MADs.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`Session`] | one attachment with the rules of the Linux umad device: TIDs, matching, timeouts, retries, RMPP |
+
+
+//! | `ffi` | the C functions of `include/madclient.h`, with the feature `c-api` |
+//!
+//! **Who makes progress.** There is no background thread. Acknowledgements, retries and timeouts are dealt with whenever a
+//! call enters the library, above all in [`Session::recv_with`]. A program that waits with poll(2) by itself calls
+//! [`Session::watch`] once; from then on [`Session::pollable_fd`] becomes readable also when a timer needs a call.
+//!
+//! **Sharing.** A [`Session`] may be used by several threads: one may be blocked in a receive while others send. A
+//! [`RawSession`] belongs to one thread, its two halves to one thread each.
+//!
+//! What it does not do: simulate anything, or interpret a MAD beyond header and RMPP header.
+#![deny(unsafe_code)]
+
+mod agents;
+mod clock;
+mod core;
+mod error;
+mod readiness;
+mod session;
+mod transactions;
+mod wait;
+
+pub use agents::{AgentSpec, MAX_AGENTS};
+pub use error::{OpenError, RecvError, RegisterError, SendError};
+pub use madplane_shm::message::{Envelope, MAD_LEN, MadMessage, flag, kind};
+pub use madplane_shm::paths::PlanePaths;
+pub use session::{Incoming, Outgoing, Session, SessionInfo, SessionOptions, Stats, Taken};
+pub use wait::WaitPolicy;
+
+/// Status of a request that came back because no response arrived in time (`ETIMEDOUT`).
+pub const STATUS_TIMED_OUT: u32 = 110;

@@ -1,0 +1,236 @@
+//! What a session knows: its agents, the requests that wait, and the ring to the plane.
+//!
+//! Owned by a session and used under its core lock by whichever thread sends or receives. Rules are those of the Linux
+//! MAD layer. Invariants: the upper half of the TID of a request is the agent's `hi_tid` before anything else looks at it; a
+//! request ends by exactly one of response, timeout, cancellation, abort; a response for which no request waits is dropped.
+//! What it does not do: wait, take locks, or make a system call; time is passed in.
+
+use std::collections::VecDeque;
+
+use madplane_shm::message::{Envelope, MAD_LEN, MadMessage, flag, kind};
+use madplane_shm::session::SharedProducer;
+use madplane_wire::{Mad, MadMut, mad};
+
+use crate::STATUS_TIMED_OUT;
+use crate::agents::Agents;
+use crate::error::SendError;
+use crate::session::{Outgoing, Stats};
+use crate::transactions::{Entry, HEADER_BYTES, Request, TICK_NS, Transactions};
+
+/// Fewest bytes of a MAD that may be sent: MAD header and RMPP header.
+const LEAST_BYTES: usize = 36;
+
+/// Something to receive that did not come out of the ring as it is.
+#[derive(Debug)]
+pub(crate) struct Delivery {
+    pub(crate) agent: u32,
+    pub(crate) status: u32,
+    pub(crate) envelope: Envelope,
+    pub(crate) body: Body,
+}
+
+/// Its bytes.
+#[derive(Debug)]
+pub(crate) enum Body {
+    /// Header of a request that timed out.
+    Header([u8; HEADER_BYTES]),
+    /// Reassembled message.
+    Message(Vec<u8>),
+}
+
+impl Body {
+    pub(crate) fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Header(header) => header,
+            Self::Message(message) => message,
+        }
+    }
+}
+
+/// What became of an item of the ring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// It is for this agent.
+    Deliver(u32),
+    /// It was used up here or dropped; deliveries may have been added.
+    Consumed,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Core {
+    pub(crate) up: SharedProducer<MadMessage>,
+    pub(crate) agents: Agents,
+    pub(crate) transactions: Transactions,
+    pub(crate) stats: Stats,
+    out: MadMessage,
+    due: Vec<u32>,
+    coarse_lag_ns: u64,
+}
+
+impl Core {
+    pub(crate) fn new(up: SharedProducer<MadMessage>) -> Self {
+        Self {
+            up,
+            agents: Agents::new(),
+            transactions: Transactions::new(),
+            stats: Stats::default(),
+            out: MadMessage::default(),
+            due: Vec::with_capacity(64),
+            coarse_lag_ns: crate::clock::coarse_lag_ns(),
+        }
+    }
+
+    /// Sends one MAD; returns the deadline of the request if it has one. `now_ns` is of the coarse clock.
+    ///
+    /// On an error nothing was sent and nothing waits.
+    pub(crate) fn send(&mut self, outgoing: &Outgoing<'_>, now_ns: u64) -> Result<Option<u64>, SendError> {
+        let Outgoing { agent: index, data, .. } = *outgoing;
+        let agent = match self.agents.get(index) {
+            Some(agent) => agent,
+            None if index < 32 => return Err(SendError::UnknownAgent(index)),
+            None => return Err(SendError::InvalidAgent(index)),
+        };
+        if data.len() < LEAST_BYTES {
+            return Err(SendError::TooShort(data.len()));
+        }
+        if data.len() > MAD_LEN {
+            return Err(SendError::TooLong(data.len()));
+        }
+        self.out.mad[..data.len()].copy_from_slice(data);
+        self.out.mad[data.len()..].fill(0);
+        self.out.envelope = Envelope { kind: kind::MAD, agent: agent.hi_tid, length: 256, ..outgoing.envelope };
+        let view = Mad::new(&self.out.mad);
+        let (class, is_request) = (view.mgmt_class(), !view.is_response());
+        let mut tid = view.tid();
+        if is_request {
+            tid = u64::from(agent.hi_tid) << 32 | tid & 0xffff_ffff;
+            MadMut::new(&mut self.out.mad).set_tid(tid);
+        }
+        let waits = is_request && outgoing.timeout_ms > 0;
+        if is_request && !self.is_raw_segment(agent.rmpp) && self.transactions.find(tid, class).is_some() {
+            self.stats.duplicate_tid += 1;
+            return Err(SendError::DuplicateTid);
+        }
+        if waits && !self.transactions.reserve() {
+            return Err(SendError::TooManyOutstanding);
+        }
+        self.up.push(&self.out).map_err(|_| SendError::Full)?;
+        self.stats.sent += 1;
+        if !waits {
+            return Ok(None);
+        }
+        let timeout_ns = u64::from(outgoing.timeout_ms) * 1_000_000;
+        let request = Request {
+            agent: index,
+            tid,
+            class,
+            timeout_ns,
+            retries: outgoing.retries,
+            transfer: None,
+            message: &self.out,
+        };
+        let id = self.transactions.insert(&request).expect("room was reserved");
+        let deadline = now_ns + self.coarse_lag_ns + timeout_ns;
+        self.transactions.set_deadline(id, now_ns, deadline);
+        Ok(Some(deadline))
+    }
+
+    /// Whether the MAD about to be sent is an RMPP packet of a program that does RMPP itself; such packets share a TID.
+    fn is_raw_segment(&self, rmpp_here: bool) -> bool {
+        !rmpp_here && is_active_rmpp(&self.out.mad)
+    }
+
+    /// Decides about one item of the ring.
+    pub(crate) fn classify(&mut self, message: &MadMessage, _pending: &mut VecDeque<Delivery>) -> Verdict {
+        if message.envelope.kind != kind::MAD {
+            self.stats.dropped_foreign += 1;
+            return Verdict::Consumed;
+        }
+        let Some((index, agent)) = self.agents.by_hi_tid(message.envelope.agent) else {
+            self.stats.dropped_no_agent += 1;
+            return Verdict::Consumed;
+        };
+        let view = Mad::new(&message.mad);
+        if !view.is_response() {
+            self.stats.received += 1;
+            return Verdict::Deliver(index);
+        }
+        let waiting = self.transactions.find_where(view.tid(), view.mgmt_class(), |entry| {
+            entry.agent == index && same_address(entry, view.mgmt_class(), &message.envelope)
+        });
+        if let Some(id) = waiting {
+            self.transactions.remove(id);
+        } else if agent.rmpp || !is_active_rmpp(&message.mad) {
+            self.stats.dropped_unmatched += 1;
+            return Verdict::Consumed;
+        }
+        self.stats.received += 1;
+        Verdict::Deliver(index)
+    }
+
+    /// Resends or gives up what is due.
+    pub(crate) fn expire(&mut self, now_ns: u64, pending: &mut VecDeque<Delivery>) {
+        let mut due = std::mem::take(&mut self.due);
+        self.transactions.collect_due(now_ns, &mut due);
+        for id in due.drain(..) {
+            self.expire_one(id, now_ns, pending);
+        }
+        self.due = due;
+    }
+
+    fn expire_one(&mut self, id: u32, now_ns: u64, pending: &mut VecDeque<Delivery>) {
+        let Some(entry) = self.transactions.get(id) else { return };
+        let timeout_ns = entry.timeout_ns;
+        if entry.retries_left > 0 && self.up.free() == 0 {
+            self.transactions.set_deadline(id, now_ns, now_ns + TICK_NS);
+            return;
+        }
+        if let Some(message) = self.transactions.retry(id) {
+            // there is room, as was just seen, and nobody else writes to this ring
+            let _ = self.up.push(message);
+            self.stats.resent += 1;
+            self.transactions.set_deadline(id, now_ns, now_ns + timeout_ns);
+            return;
+        }
+        self.give_up(id, pending);
+    }
+
+    /// The request ends without a response: its header goes back to the program.
+    fn give_up(&mut self, id: u32, pending: &mut VecDeque<Delivery>) {
+        let Some(entry) = self.transactions.get(id) else { return };
+        pending.push_back(Delivery {
+            agent: entry.agent,
+            status: STATUS_TIMED_OUT,
+            envelope: entry.envelope,
+            body: Body::Header(entry.header),
+        });
+        self.stats.timed_out += 1;
+        self.transactions.remove(id);
+    }
+
+    /// When [`Core::expire`] has something to do; `None` if never.
+    pub(crate) fn next_due_ns(&self) -> Option<u64> {
+        self.transactions.next_due_ns()
+    }
+
+    /// Forgets an agent: its requests vanish without a report.
+    pub(crate) fn forget_agent(&mut self, index: u32) {
+        self.agents.set(index, None);
+        self.transactions.cancel_agent(index);
+    }
+}
+
+/// Whether a MAD is an RMPP packet of a class that has RMPP, with its Active flag set.
+pub(crate) fn is_active_rmpp(bytes: &[u8; MAD_LEN]) -> bool {
+    mad::is_rmpp_class(bytes[1]) && bytes[26] & 1 != 0
+}
+
+/// The kernel's comparison of addresses: none for directed routes; otherwise both with or both without a GRH, and the
+/// response came to a path that the request may have come from. The plane cut the path bits that were asked for to the
+/// port's LMC, hence "no other bits".
+fn same_address(entry: &Entry, class: u8, received: &Envelope) -> bool {
+    class == mad::CLASS_SUBN_DIRECTED
+        || ((entry.envelope.flags ^ received.flags) & flag::GRH == 0
+            && (received.flags & flag::GRH != 0 || received.path_bits & !entry.envelope.path_bits == 0))
+}

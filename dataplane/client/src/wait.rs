@@ -1,0 +1,104 @@
+//! How a receiver waits: spin a little, then sleep in poll(2).
+//!
+//! A [`SpinBudget`] belongs to the receiving side of a session and is used under its lock. Invariant: the budget is never
+//! above what the policy says and is 0 when the process may run on one CPU only, where spinning would keep the worker
+//! from running. What it does not do: look at rings or clocks.
+
+use std::time::Duration;
+
+/// How to wait for a MAD that is not there yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WaitPolicy {
+    /// Never sleep. The lowest latency; keeps one CPU busy for as long as a receive waits.
+    Spin,
+    /// Spin for up to so many microseconds, then sleep. The time is halved by every wait that went to sleep and restored
+    /// by every one that did not.
+    Adaptive {
+        /// Longest time to spin.
+        spin_us: u32,
+    },
+    /// Sleep at once.
+    Sleep,
+}
+
+impl Default for WaitPolicy {
+    fn default() -> Self {
+        Self::Adaptive { spin_us: 50 }
+    }
+}
+
+/// Longest time in poll(2) without looking around, so that a lost doorbell costs time and never a MAD.
+pub(crate) const LONGEST_SLEEP: Duration = Duration::from_millis(100);
+
+const LEAST_NS: u64 = 2_000;
+
+/// Time that may be spent spinning before the next sleep.
+#[derive(Debug)]
+pub(crate) struct SpinBudget {
+    full_ns: u64,
+    now_ns: u64,
+    /// One CPU only: let others run instead of pausing.
+    pub(crate) alone: bool,
+}
+
+impl SpinBudget {
+    pub(crate) fn new(policy: WaitPolicy) -> Self {
+        let alone = cpus_allowed() <= 1;
+        let full_ns = match policy {
+            WaitPolicy::Spin => u64::MAX,
+            WaitPolicy::Adaptive { .. } if alone => 0,
+            WaitPolicy::Adaptive { spin_us } => u64::from(spin_us) * 1_000,
+            WaitPolicy::Sleep => 0,
+        };
+        Self { full_ns, now_ns: full_ns, alone }
+    }
+
+    /// Nanoseconds to spin before sleeping.
+    pub(crate) fn spin_ns(&self) -> u64 {
+        self.now_ns
+    }
+
+    /// The wait ended while spinning.
+    pub(crate) fn hit(&mut self) {
+        self.now_ns = self.full_ns;
+    }
+
+    /// The wait went to sleep.
+    pub(crate) fn miss(&mut self) {
+        if self.full_ns != u64::MAX {
+            self.now_ns = (self.now_ns / 2).max(LEAST_NS).min(self.full_ns);
+        }
+    }
+}
+
+fn cpus_allowed() -> u32 {
+    rustix::thread::sched_getaffinity(None).map_or(1, |set| set.count())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn misses_halve_the_budget_and_a_hit_restores_it() {
+        let mut budget = SpinBudget { full_ns: 50_000, now_ns: 50_000, alone: false };
+        budget.miss();
+        assert_eq!(budget.spin_ns(), 25_000);
+        for _ in 0..20 {
+            budget.miss();
+        }
+        assert_eq!(budget.spin_ns(), LEAST_NS);
+        budget.hit();
+        assert_eq!(budget.spin_ns(), 50_000);
+    }
+
+    #[test]
+    fn sleep_never_spins_and_spin_never_stops() {
+        let mut sleep = SpinBudget::new(WaitPolicy::Sleep);
+        sleep.miss();
+        assert_eq!(sleep.spin_ns(), 0);
+        let mut spin = SpinBudget::new(WaitPolicy::Spin);
+        spin.miss();
+        assert_eq!(spin.spin_ns(), u64::MAX);
+    }
+}
