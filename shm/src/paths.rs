@@ -30,13 +30,29 @@ impl PlanePaths {
     /// # Errors
     /// [`NameError`] if `name` cannot be part of a file name.
     pub fn new(name: &str) -> Result<Self, NameError> {
-        let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-        if name.is_empty() || name.len() > MAX_NAME_BYTES || name.starts_with('.') || !name.chars().all(allowed) {
-            return Err(NameError(name.to_owned()));
-        }
         let root = |variable: &str| std::env::var_os(variable).filter(|v| !v.is_empty()).map(PathBuf::from);
         let run = root("MADPLANE_RUNTIME_DIR").unwrap_or_else(default_runtime_root);
         let memory = root("MADPLANE_SHM_DIR").unwrap_or_else(|| PathBuf::from("/dev/shm"));
+        Self::within(run, memory, name)
+    }
+
+    /// Paths of the plane `name` with both roots below `root`, whatever the environment says.
+    ///
+    /// # Errors
+    /// [`NameError`] if `name` cannot be part of a file name.
+    pub fn under(root: &Path, name: &str) -> Result<Self, NameError> {
+        Self::within(root.join("run"), root.join("shm"), name)
+    }
+
+    fn within(run: PathBuf, memory: PathBuf, name: &str) -> Result<Self, NameError> {
+        let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+        if name.is_empty()
+            || name.len() > MAX_NAME_BYTES
+            || name.starts_with('.')
+            || !name.chars().all(allowed)
+        {
+            return Err(NameError(name.to_owned()));
+        }
         Ok(Self { name: name.to_owned(), run: run.join(name), memory })
     }
 
@@ -111,5 +127,23 @@ mod tests {
             assert!(PlanePaths::new(name).is_err(), "{name}");
         }
         assert!(PlanePaths::new("ci-7_a.b").is_ok());
+    }
+
+    #[test]
+    fn paths_under_a_root_are_all_below_it_and_apart_for_two_names() {
+        let root = std::path::Path::new("/nowhere");
+        let (one, two) = (PlanePaths::under(root, "one").unwrap(), PlanePaths::under(root, "two").unwrap());
+        let all = |paths: &PlanePaths| {
+            [
+                paths.attach_socket(),
+                paths.admin_socket(),
+                paths.plane_lock(),
+                paths.status_segment(),
+                paths.table_segment(),
+            ]
+        };
+        assert!(all(&one).iter().all(|path| path.starts_with(root)));
+        assert!(all(&one).iter().zip(all(&two)).all(|(one, two)| *one != two));
+        assert!(PlanePaths::under(root, "..").is_err());
     }
 }
