@@ -508,7 +508,7 @@ impl Session {
                 return (rx, Err(RecvError::TimedOut));
             }
             if rx.pending.is_empty() && !self.spin(&mut rx, now, deadline) {
-                rx = self.sleep(rx, deadline);
+                rx = if rx.spin.never_sleeps() { self.pause(rx) } else { self.sleep(rx, deadline) };
             }
             if self.fetch(&mut rx) {
                 return (rx, Ok(()));
@@ -537,7 +537,6 @@ impl Session {
             return false;
         }
         let end = start_ns.saturating_add(budget);
-        let mut looks = 0u32;
         loop {
             for _ in 0..SPINS_PER_LOOK {
                 if rx.down.is_ready() {
@@ -553,17 +552,18 @@ impl Session {
             if now >= end {
                 return false;
             }
-            looks += 1;
             if rx.spin.alone {
                 std::thread::yield_now();
             }
-            if budget == NEVER && looks.is_multiple_of(4096) {
-                self.look_at_socket();
-                if self.gone.load(Ordering::Relaxed) {
-                    return true;
-                }
-            }
         }
+    }
+
+    /// Where another policy would sleep: looks at the socket and lets other threads have the receive lock.
+    fn pause<'a>(&'a self, rx: MutexGuard<'a, Receiver>) -> MutexGuard<'a, Receiver> {
+        drop(rx);
+        self.look_at_socket();
+        std::thread::yield_now();
+        lock(&self.rx)
     }
 
     /// Sleeps until a doorbell, a timer, the deadline or the plane's end; not longer than [`LONGEST_SLEEP`].

@@ -31,6 +31,8 @@ impl Default for WaitPolicy {
 pub(crate) const LONGEST_SLEEP: Duration = Duration::from_millis(100);
 
 const LEAST_NS: u64 = 2_000;
+/// One stretch of spinning for those who never sleep.
+const ENDLESS_NS: u64 = 20_000_000;
 
 /// Time that may be spent spinning before the next sleep.
 #[derive(Debug)]
@@ -39,18 +41,24 @@ pub(crate) struct SpinBudget {
     now_ns: u64,
     /// One CPU only: let others run instead of pausing.
     pub(crate) alone: bool,
+    sleeps: bool,
 }
 
 impl SpinBudget {
     pub(crate) fn new(policy: WaitPolicy) -> Self {
         let alone = cpus_allowed() <= 1;
         let full_ns = match policy {
-            WaitPolicy::Spin => u64::MAX,
+            WaitPolicy::Spin => ENDLESS_NS,
             WaitPolicy::Adaptive { .. } if alone => 0,
             WaitPolicy::Adaptive { spin_us } => u64::from(spin_us) * 1_000,
             WaitPolicy::Sleep => 0,
         };
-        Self { full_ns, now_ns: full_ns, alone }
+        Self { full_ns, now_ns: full_ns, alone, sleeps: policy != WaitPolicy::Spin }
+    }
+
+    /// Whether there is nothing but spinning.
+    pub(crate) fn never_sleeps(&self) -> bool {
+        !self.sleeps
     }
 
     /// Nanoseconds to spin before sleeping.
@@ -65,9 +73,7 @@ impl SpinBudget {
 
     /// The wait went to sleep.
     pub(crate) fn miss(&mut self) {
-        if self.full_ns != u64::MAX {
-            self.now_ns = (self.now_ns / 2).max(LEAST_NS).min(self.full_ns);
-        }
+        self.now_ns = (self.now_ns / 2).max(LEAST_NS).min(self.full_ns);
     }
 }
 
@@ -81,7 +87,7 @@ mod tests {
 
     #[test]
     fn misses_halve_the_budget_and_a_hit_restores_it() {
-        let mut budget = SpinBudget { full_ns: 50_000, now_ns: 50_000, alone: false };
+        let mut budget = SpinBudget { full_ns: 50_000, now_ns: 50_000, alone: false, sleeps: true };
         budget.miss();
         assert_eq!(budget.spin_ns(), 25_000);
         for _ in 0..20 {
@@ -93,12 +99,11 @@ mod tests {
     }
 
     #[test]
-    fn sleep_never_spins_and_spin_never_stops() {
+    fn sleep_never_spins_and_spin_never_sleeps() {
         let mut sleep = SpinBudget::new(WaitPolicy::Sleep);
         sleep.miss();
         assert_eq!(sleep.spin_ns(), 0);
-        let mut spin = SpinBudget::new(WaitPolicy::Spin);
-        spin.miss();
-        assert_eq!(spin.spin_ns(), u64::MAX);
+        assert!(!sleep.never_sleeps());
+        assert!(SpinBudget::new(WaitPolicy::Spin).never_sleeps());
     }
 }
