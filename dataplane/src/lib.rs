@@ -1,1 +1,33 @@
-//! Skeleton.
+//! The polling daemon: workers that never sleep, and one housekeeping thread that mostly does.
+//!
+//! [`plane::Plane::start`] builds the fabric, shows the status segment, starts the workers and serves the attach socket.
+//! `DESIGN.md` beside this crate describes threads, duty cycle and what happens when something dies.
+//!
+//! | thread | owns | talks to others by |
+//! |---|---|---|
+//! | `madplane-w0`, … | one [`worker::Worker`]: a shard of the fabric, session rings, agents | [`mesh`] rings between workers; an order and a report ring to housekeeping |
+//! | housekeeping (the thread that calls [`plane::Plane::serve`]) | sockets, descriptors, session numbers, the topology | orders to workers, events to control |
+//!
+//! | shared between threads | who writes | who reads | ordering |
+//! |---|---|---|---|
+//! | status segment, worker block | that worker | anyone | relaxed words, see `shm/src/status.rs` |
+//! | status segment, session counts | the worker that serves it | anyone | relaxed |
+//! | everything else in the status segment | housekeeping | anyone | relaxed |
+//! | rings | one producer, one consumer | | `ringbuf`'s own |
+//!
+//! Not here: what a MAD means (`madplane-engine`), where the bytes of a ring lie (`madplane-shm`), what an operator wants
+//! (`madplane-control`).
+#![forbid(unsafe_code)]
+
+pub mod agents;
+pub mod attach;
+pub mod config;
+pub mod egress;
+pub mod idle;
+pub mod mesh;
+pub mod orders;
+pub mod plane;
+pub mod process;
+pub mod sessions;
+pub mod telemetry;
+pub mod worker;

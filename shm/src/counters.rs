@@ -37,14 +37,6 @@ counters! {
     ShardEvents = 4, "shard_link_events";
     /// Doorbells rung for sleeping sessions.
     DoorbellsRung = 5, "doorbells_rung";
-    /// Traps sent by nodes of this worker, repeats included.
-    TrapsSent = 6, "traps_sent";
-    /// Hops that MADs took between nodes of this worker.
-    Hops = 7, "hops";
-    /// Requests answered by subnet management agents.
-    SmaAnswered = 8, "sma_requests_answered";
-    /// Requests answered by performance management agents.
-    PmaAnswered = 9, "pma_requests_answered";
 }
 
 /// Words reserved for counters in a worker's block.

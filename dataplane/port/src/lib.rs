@@ -1,1 +1,57 @@
-//! Skeleton.
+//! Ports of a worker: where MADs come in and go out, and the machine below them.
+//!
+//! A worker owns its ports and calls them from its own thread only. A port moves bursts of [`MadMessage`]; it does not
+//! look inside a MAD. Two backends exist: [`session`] (a client process, over shared memory) and [`loopback`] (two ends
+//! in one process, for tests). Queue pairs and the kernel's umad device join behind the same trait.
+#![deny(unsafe_code)]
+
+pub mod loopback;
+pub mod machine;
+pub mod session;
+
+pub use madplane_shm::message::MadMessage;
+
+/// MADs taken from one port in one duty cycle, unless configured otherwise.
+pub const DEFAULT_BURST: usize = 32;
+
+/// What a port can do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Capabilities {
+    /// MADs that fit before [`MadTx::tx_burst`] refuses, if the other side takes none.
+    pub depth: usize,
+    /// Sleepers on the other side are woken by [`MadTx::flush`].
+    pub wakes: bool,
+    /// The receiving half can be armed and slept on.
+    pub can_sleep: bool,
+}
+
+/// The receiving half of a port.
+///
+/// Contract, checked for every backend by `tests/conformance.rs`: MADs come out in the order in which they went in, each
+/// once and whole; nothing blocks; a MAD that was taken is the caller's.
+pub trait MadRx {
+    /// Takes up to `into.len()` MADs; returns how many.
+    fn rx_burst(&mut self, into: &mut [MadMessage]) -> usize;
+
+    /// Gives the buffers of all MADs taken so far back to the sender. Call once per duty cycle.
+    fn release(&mut self);
+
+    /// What this half can do.
+    fn capabilities(&self) -> Capabilities;
+}
+
+/// The sending half of a port.
+///
+/// Contract, checked for every backend by `tests/conformance.rs`: a MAD that was accepted arrives unless the other side
+/// goes away; one that was not accepted has no effect; nothing blocks.
+pub trait MadTx {
+    /// Hands over MADs from the front of `from`; returns how many were accepted.
+    fn tx_burst(&mut self, from: &[MadMessage]) -> usize;
+
+    /// Makes sure that the other side will look. Call once per duty cycle; returns true if somebody had to be woken,
+    /// which costs a system call.
+    fn flush(&mut self) -> bool;
+
+    /// What this half can do.
+    fn capabilities(&self) -> Capabilities;
+}

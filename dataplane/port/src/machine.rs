@@ -1,0 +1,195 @@
+//! The machine below a worker: which cores it may use, pinning, locked memory.
+//!
+//! Cores come from the set this process is allowed to use, never from 0..n, so that `taskset`, `srun --cpu-bind`,
+//! `CPUAffinity=` and cpusets are obeyed. Called at start-up only.
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+/// Why cores could not be chosen.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CoreError {
+    /// The kernel does not say.
+    #[error("cannot read the set of allowed cores")]
+    Unknown,
+    /// A core outside the allowed set.
+    #[error("core {core} is not among the allowed cores {allowed}")]
+    NotAllowed {
+        /// The core that was asked for.
+        core: usize,
+        /// The allowed ones, as a list of ranges.
+        allowed: String,
+    },
+    /// Fewer cores than workers.
+    #[error("{workers} workers need {workers} cores of their own, {given} are named")]
+    TooFew {
+        /// Workers to place.
+        workers: usize,
+        /// Cores named.
+        given: usize,
+    },
+    /// Not a list of cores.
+    #[error("{0:?} is not a list of cores such as 1,3-5")]
+    Syntax(String),
+    /// Two workers on one core.
+    #[error("core {0} is named twice")]
+    Twice(usize),
+}
+
+/// Where workers poll, and what is left for everybody else.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CorePlan {
+    /// Core of each worker; empty if workers are not pinned because there is only one core.
+    pub workers: Vec<usize>,
+    /// Cores for all other threads.
+    pub others: Vec<usize>,
+}
+
+/// The cores that this process may use, in ascending order.
+pub fn allowed_cores() -> Vec<usize> {
+    let mut cores: Vec<usize> = core_affinity::get_core_ids().unwrap_or_default().iter().map(|c| c.id).collect();
+    cores.sort_unstable();
+    cores
+}
+
+/// Places `workers` polling threads: on the `wanted` cores, or on the highest allowed ones, leaving the lowest to others.
+///
+/// With a single core nobody is pinned and the plan is empty: pollers have to yield.
+///
+/// # Errors
+/// [`CoreError`] names the core that cannot be used.
+pub fn plan_cores(allowed: &[usize], wanted: Option<&[usize]>, workers: usize) -> Result<CorePlan, CoreError> {
+    if allowed.is_empty() {
+        return Err(CoreError::Unknown);
+    }
+    let chosen: Vec<usize> = match wanted {
+        Some(list) => {
+            for (index, core) in list.iter().enumerate() {
+                if !allowed.contains(core) {
+                    return Err(CoreError::NotAllowed { core: *core, allowed: ranges(allowed) });
+                }
+                if list[..index].contains(core) {
+                    return Err(CoreError::Twice(*core));
+                }
+            }
+            if list.len() < workers {
+                return Err(CoreError::TooFew { workers, given: list.len() });
+            }
+            list[..workers].to_vec()
+        }
+        None if allowed.len() > workers => allowed[allowed.len() - workers..].to_vec(),
+        None => Vec::new(),
+    };
+    let mut others: Vec<usize> = allowed.iter().copied().filter(|core| !chosen.contains(core)).collect();
+    if others.is_empty() {
+        others = allowed.to_vec();
+    }
+    Ok(CorePlan { workers: if allowed.len() == 1 { Vec::new() } else { chosen }, others })
+}
+
+/// Reads a list such as `1,3-5`.
+///
+/// # Errors
+/// [`CoreError::Syntax`].
+pub fn parse_cores(text: &str) -> Result<Vec<usize>, CoreError> {
+    let syntax = || CoreError::Syntax(text.to_owned());
+    let mut cores = Vec::new();
+    for part in text.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let first: usize = first.trim().parse().map_err(|_| syntax())?;
+        let last: usize = last.trim().parse().map_err(|_| syntax())?;
+        if first > last || last >= CpuSet::MAX_CPU {
+            return Err(syntax());
+        }
+        cores.extend(first..=last);
+    }
+    Ok(cores)
+}
+
+/// Writes cores as ranges, `0-3,7`.
+pub fn ranges(cores: &[usize]) -> String {
+    let mut out = String::new();
+    let mut index = 0;
+    while index < cores.len() {
+        let mut last = index;
+        while last + 1 < cores.len() && cores[last + 1] == cores[last] + 1 {
+            last += 1;
+        }
+        if !out.is_empty() {
+            out.push(',');
+        }
+        out.push_str(&cores[index].to_string());
+        if last > index {
+            out.push('-');
+            out.push_str(&cores[last].to_string());
+        }
+        index = last + 1;
+    }
+    out
+}
+
+/// Pins the calling thread to one core; false if the kernel refused.
+pub fn pin_thread(core: usize) -> bool {
+    core_affinity::set_for_current(core_affinity::CoreId { id: core })
+}
+
+/// Lets the calling thread run on any of `cores`; false if the kernel refused.
+pub fn allow_cores(cores: &[usize]) -> bool {
+    let mut set = CpuSet::new();
+    for core in cores.iter().filter(|core| **core < CpuSet::MAX_CPU) {
+        set.set(*core);
+    }
+    sched_setaffinity(None, &set).is_ok()
+}
+
+/// Whether the calling thread may use more than one core right now.
+pub fn has_several_cores() -> bool {
+    sched_getaffinity(None).is_ok_and(|set| set.count() > 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn workers_take_the_highest_cores_and_leave_the_lowest() {
+        let plan = plan_cores(&[0, 1], None, 1).unwrap();
+        assert_eq!(plan, CorePlan { workers: vec![1], others: vec![0] });
+        let plan = plan_cores(&[2, 3, 6, 7], None, 2).unwrap();
+        assert_eq!(plan, CorePlan { workers: vec![6, 7], others: vec![2, 3] });
+    }
+
+    #[test]
+    fn the_last_core_is_not_taken_from_the_others_unless_named() {
+        assert_eq!(plan_cores(&[0, 1], None, 2).unwrap().workers, Vec::<usize>::new());
+        assert_eq!(plan_cores(&[5], None, 1).unwrap(), CorePlan { workers: vec![], others: vec![5] });
+        assert_eq!(plan_cores(&[0, 1], Some(&[0, 1]), 2).unwrap().workers, vec![0, 1]);
+    }
+
+    #[test]
+    fn cores_outside_the_allowed_set_are_named_with_the_set() {
+        let error = plan_cores(&[0, 1, 2, 5], Some(&[7]), 1).unwrap_err();
+        assert_eq!(error.to_string(), "core 7 is not among the allowed cores 0-2,5");
+        assert_eq!(plan_cores(&[0, 1], Some(&[1, 1]), 2), Err(CoreError::Twice(1)));
+        assert_eq!(plan_cores(&[0, 1], Some(&[1]), 2), Err(CoreError::TooFew { workers: 2, given: 1 }));
+    }
+
+    #[test]
+    fn lists_of_cores_are_read_and_nonsense_is_refused() {
+        assert_eq!(parse_cores("1,3-5").unwrap(), vec![1, 3, 4, 5]);
+        for text in ["", "a", "3-1", "1,,2", "-1", "99999"] {
+            assert!(parse_cores(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_pinned_thread_sees_one_core() {
+        std::thread::spawn(|| {
+            let first = allowed_cores()[0];
+            assert!(pin_thread(first));
+            assert_eq!(allowed_cores(), vec![first]);
+            assert!(!has_several_cores());
+        })
+        .join()
+        .unwrap();
+    }
+}

@@ -1,0 +1,143 @@
+//! One suite for every backend of the port traits.
+//!
+//! The contract is the one in the documentation of `MadRx` and `MadTx`. A backend joins by adding a line to `backends!`.
+
+use madplane_port::{MadMessage, MadRx, MadTx, loopback, session};
+use madplane_shm::doorbell::Doorbell;
+use madplane_shm::header::Incarnation;
+use madplane_shm::session::create_pair;
+
+/// A direction: what goes into the first comes out of the second.
+type Direction = (Box<dyn MadTx>, Box<dyn MadRx>);
+
+/// The client's half of a session, so that the plane's transmit half has somebody to talk to.
+struct ClientRx(madplane_shm::session::SharedConsumer<MadMessage>);
+
+impl MadRx for ClientRx {
+    fn rx_burst(&mut self, into: &mut [MadMessage]) -> usize {
+        into.iter_mut().map(|message| self.0.pop(message)).take_while(|taken| *taken).count()
+    }
+    fn release(&mut self) {
+        self.0.commit();
+    }
+    fn capabilities(&self) -> madplane_port::Capabilities {
+        unreachable!("not the half under test")
+    }
+}
+
+struct ClientTx(madplane_shm::session::SharedProducer<MadMessage>);
+
+impl MadTx for ClientTx {
+    fn tx_burst(&mut self, from: &[MadMessage]) -> usize {
+        from.iter().take_while(|message| self.0.push(message).is_ok()).count()
+    }
+    fn flush(&mut self) -> bool {
+        false
+    }
+    fn capabilities(&self) -> madplane_port::Capabilities {
+        unreachable!("not the half under test")
+    }
+}
+
+fn session_pair(slots: u64) -> (session::SessionRx, session::SessionTx, ClientTx, ClientRx) {
+    let (plane, fds) = create_pair::<MadMessage, MadMessage>("t", slots, false, Incarnation::default()).unwrap();
+    let client = madplane_shm::session::open_pair(&fds).unwrap();
+    let (rx, tx) = session::split(plane, Doorbell::create().unwrap(), slots);
+    (rx, tx, ClientTx(client.up), ClientRx(client.down))
+}
+
+fn loopback_direction(depth: usize) -> Direction {
+    let (tx, rx) = loopback::channel(depth);
+    (Box::new(tx), Box::new(rx))
+}
+
+fn session_down(depth: usize) -> Direction {
+    let (_rx, tx, _client_tx, client_rx) = session_pair(depth as u64);
+    (Box::new(tx), Box::new(client_rx))
+}
+
+fn session_up(depth: usize) -> Direction {
+    let (rx, _tx, client_tx, _client_rx) = session_pair(depth as u64);
+    (Box::new(client_tx), Box::new(rx))
+}
+
+fn numbered(number: u32) -> MadMessage {
+    let mut message = MadMessage::default();
+    message.envelope.agent = number;
+    message.mad.fill(number.to_le_bytes()[0]);
+    message
+}
+
+fn take_all(rx: &mut dyn MadRx) -> Vec<MadMessage> {
+    let mut buffer = vec![numbered(0xa5a5); 7];
+    let mut all = Vec::new();
+    loop {
+        let count = rx.rx_burst(&mut buffer);
+        if count == 0 {
+            rx.release();
+            return all;
+        }
+        all.extend_from_slice(&buffer[..count]);
+    }
+}
+
+fn mads_arrive_in_order_each_once_and_whole((mut tx, mut rx): Direction) {
+    let mut next_in = 0;
+    let mut next_out = 0;
+    for burst in [1u32, 3, 16, 5, 16, 2, 16, 16, 9] {
+        let sent: Vec<_> = (next_in..next_in + burst).map(numbered).collect();
+        assert_eq!(tx.tx_burst(&sent), sent.len());
+        tx.flush();
+        next_in += burst;
+        for message in take_all(&mut *rx) {
+            assert_eq!(message, numbered(next_out));
+            next_out += 1;
+        }
+    }
+    assert_eq!(next_out, next_in);
+}
+
+fn a_full_port_accepts_the_front_of_a_burst_and_nothing_is_lost((mut tx, mut rx): Direction) {
+    let burst: Vec<_> = (0..40).map(numbered).collect();
+    assert_eq!(tx.tx_burst(&burst), 16, "depth is 16");
+    assert_eq!(tx.tx_burst(&burst[16..]), 0);
+    tx.flush();
+    let got = take_all(&mut *rx);
+    assert_eq!(got, burst[..16]);
+    assert_eq!(tx.tx_burst(&burst[16..]), 16);
+    tx.flush();
+    assert_eq!(take_all(&mut *rx), burst[16..32]);
+}
+
+fn an_empty_port_gives_nothing_and_leaves_the_buffers((_tx, mut rx): Direction) {
+    let mut buffer = [numbered(7)];
+    assert_eq!(rx.rx_burst(&mut buffer), 0);
+    assert_eq!(buffer[0], numbered(7));
+    assert_eq!(rx.rx_burst(&mut []), 0);
+}
+
+fn the_other_half_may_close_while_busy((mut tx, rx): Direction) {
+    let burst: Vec<_> = (0..40).map(numbered).collect();
+    drop(rx);
+    assert!(tx.tx_burst(&burst) <= 16);
+    tx.flush();
+}
+
+macro_rules! backends {
+    ($($backend:ident),*) => { $( mod $backend {
+        #[test] fn mads_arrive_in_order_each_once_and_whole() {
+            super::mads_arrive_in_order_each_once_and_whole(super::$backend(16));
+        }
+        #[test] fn a_full_port_accepts_the_front_of_a_burst_and_nothing_is_lost() {
+            super::a_full_port_accepts_the_front_of_a_burst_and_nothing_is_lost(super::$backend(16));
+        }
+        #[test] fn an_empty_port_gives_nothing_and_leaves_the_buffers() {
+            super::an_empty_port_gives_nothing_and_leaves_the_buffers(super::$backend(16));
+        }
+        #[test] fn the_other_half_may_close_while_busy() {
+            super::the_other_half_may_close_while_busy(super::$backend(16));
+        }
+    } )* };
+}
+
+backends!(loopback_direction, session_down, session_up);

@@ -1,0 +1,297 @@
+//! Housekeeping: attach socket, sessions, SM holds, control channel, liveness.
+//!
+//! One thread, asleep in epoll. A connection ends a session, whichever side closes it and however; the kernel says so at
+//! once when a client is killed. Nothing here is on the way of a MAD. Workers are asked by orders and answer by reports;
+//! an order takes them one duty cycle, so housekeeping waits for it.
+
+mod connections;
+mod requests;
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use madplane_engine::{FabricPlan, NodeId};
+use madplane_shm::command::{Command, Event};
+use madplane_shm::doorbell::Doorbell;
+use madplane_shm::header::Incarnation;
+use madplane_shm::session::{SharedConsumer, SharedProducer};
+use madplane_shm::status::{MAX_SESSIONS, Status};
+use madplane_shm::sync::Ordering;
+use madplane_topology::{NodeKind, PortRef, Topology};
+use rustix::event::epoll;
+use rustix::io::Errno;
+
+use crate::config::Config;
+use crate::orders::{Order, OrderDesk, Report};
+use crate::worker::elapsed_ns;
+
+/// How long housekeeping waits for a worker before it gives the order up.
+const ORDER_PATIENCE: Duration = Duration::from_secs(2);
+/// Housekeeping comes by at least this often, to show that it lives.
+const HEARTBEAT: rustix::time::Timespec = rustix::time::Timespec { tv_sec: 0, tv_nsec: 500_000_000 };
+
+/// What epoll tells apart.
+mod token {
+    pub(super) const LISTENER: u64 = u64::MAX;
+    pub(super) const SIGNALS: u64 = u64::MAX - 1;
+    pub(super) const REPORTS: u64 = u64::MAX - 2;
+    pub(super) const COMMANDS: u64 = u64::MAX - 3;
+}
+
+/// What a connection is for.
+#[derive(Debug)]
+enum Role {
+    /// Has not said.
+    New,
+    /// A session.
+    Session {
+        slot: u32,
+    },
+    /// Holds, or waits for, the SM bit of a port.
+    SmHold {
+        place: (NodeId, u8),
+        held: bool,
+    },
+    /// The control process.
+    Control,
+}
+
+#[derive(Debug)]
+struct Connection {
+    socket: OwnedFd,
+    pid: u32,
+    uid: u32,
+    role: Role,
+}
+
+/// A session slot as housekeeping knows it.
+#[derive(Debug, Default, Clone, Copy)]
+struct Slot {
+    generation: u32,
+    open: bool,
+    place: (NodeId, u8),
+    agents: u32,
+}
+
+/// The control channel.
+#[derive(Debug)]
+struct ControlChannel {
+    commands: SharedConsumer<Command>,
+    command_bell: Doorbell,
+    events: SharedProducer<Event>,
+    event_bell: Doorbell,
+}
+
+/// The housekeeping thread's state.
+#[derive(Debug)]
+pub struct Housekeeping {
+    config: Config,
+    topology: Topology,
+    plan: Arc<FabricPlan>,
+    status: Status,
+    me: Incarnation,
+    default_place: (NodeId, u8),
+    desks: Vec<OrderDesk>,
+    reports_bell: Arc<Doorbell>,
+    epoll: OwnedFd,
+    listener: OwnedFd,
+    connections: Vec<Option<Connection>>,
+    slots: Vec<Slot>,
+    control: Option<ControlChannel>,
+    sm_waiting: VecDeque<usize>,
+    huge_pages: bool,
+    epoch: Instant,
+}
+
+/// What housekeeping needs to start.
+#[derive(Debug)]
+pub struct HousekeepingParts {
+    /// Configuration.
+    pub config: Config,
+    /// The fabric.
+    pub topology: Topology,
+    /// Its division among workers.
+    pub plan: Arc<FabricPlan>,
+    /// Status segment.
+    pub status: Status,
+    /// Identity of this process.
+    pub me: Incarnation,
+    /// Where sessions attach by default.
+    pub default_place: (NodeId, u8),
+    /// Orders to each worker.
+    pub desks: Vec<OrderDesk>,
+    /// Rung by workers for every report.
+    pub reports_bell: Arc<Doorbell>,
+    /// Listening attach socket.
+    pub listener: OwnedFd,
+    /// Where the plane's clock starts.
+    pub epoch: Instant,
+}
+
+impl Housekeeping {
+    /// Prepares epoll; nothing is accepted yet.
+    ///
+    /// # Errors
+    /// No descriptor left.
+    pub fn new(parts: HousekeepingParts) -> Result<Self, Errno> {
+        let HousekeepingParts {
+            config,
+            topology,
+            plan,
+            status,
+            me,
+            default_place,
+            desks,
+            reports_bell,
+            listener,
+            epoch,
+        } = parts;
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        add(&epoll, &listener, token::LISTENER)?;
+        add(&epoll, &*reports_bell, token::REPORTS)?;
+        let huge_pages = config.huge_pages();
+        Ok(Self {
+            config,
+            topology,
+            plan,
+            status,
+            me,
+            default_place,
+            desks,
+            reports_bell,
+            epoll,
+            listener,
+            connections: Vec::new(),
+            slots: vec![Slot::default(); MAX_SESSIONS],
+            control: None,
+            sm_waiting: VecDeque::new(),
+            huge_pages,
+            epoch,
+        })
+    }
+
+    /// Serves until `stop` becomes readable, then stops the workers.
+    ///
+    /// # Errors
+    /// epoll itself failed.
+    pub fn serve(&mut self, stop: impl AsFd) -> Result<(), Errno> {
+        add(&self.epoll, &stop, token::SIGNALS)?;
+        let mut events = Vec::with_capacity(64);
+        loop {
+            self.status.plane().heartbeat_ns.store(elapsed_ns(self.epoch), Ordering::Relaxed);
+            events.clear();
+            match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), Some(&HEARTBEAT)) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => return Err(error),
+            }
+            for event in &events {
+                match event.data.u64() {
+                    token::LISTENER => self.accept(),
+                    token::SIGNALS => {
+                        self.stop_workers();
+                        return Ok(());
+                    }
+                    token::REPORTS => {
+                        self.reports_bell.take();
+                    }
+                    token::COMMANDS => self.commands(),
+                    index => self.readable(usize::try_from(index).unwrap_or(usize::MAX)),
+                }
+            }
+        }
+    }
+
+    fn stop_workers(&mut self) {
+        for worker in 0..self.desks.len() {
+            let _ = self.ask(worker, Order::Stop);
+        }
+    }
+
+    /// Gives an order to a worker and waits for its report.
+    fn ask(&mut self, worker: usize, order: Order) -> Option<Report> {
+        let desk = self.desks.get_mut(worker)?;
+        desk.give(order).ok()?;
+        let given = Instant::now();
+        loop {
+            if let Some(report) = desk.report() {
+                return Some(report);
+            }
+            if given.elapsed() > ORDER_PATIENCE {
+                self.error("a worker does not answer housekeeping");
+                return None;
+            }
+            std::thread::sleep(Duration::from_micros(20));
+        }
+    }
+
+    /// The worker that owns a node.
+    fn worker_of(&self, node: NodeId) -> usize {
+        self.plan.shard_of(node)
+    }
+
+    /// Notes an error for operators.
+    fn error(&self, text: &str) {
+        tracing::warn!("{text}");
+        self.status.record_error(text, unix_ns());
+    }
+
+    /// Resolves a selector to a node and the port at which a session would sit.
+    fn place(&self, selector: &str) -> Result<(NodeId, u8), String> {
+        if selector.is_empty() {
+            return Ok(self.default_place);
+        }
+        let end = madplane_topology::parse_endpoint(&self.topology, selector).map_err(|e| e.to_string())?;
+        session_place(&self.topology, end.node, (end.port != 0).then_some(end.port))
+    }
+}
+
+/// The port at which a session on `node` sits: port 0 of a switch, the named or first cabled port of an adapter.
+///
+/// # Errors
+/// One line that says why there is none.
+pub fn session_place(
+    topology: &Topology,
+    node: NodeId,
+    port: Option<u8>,
+) -> Result<(NodeId, u8), String> {
+    let Some(there) = topology.nodes.get(node as usize) else { return Err(format!("no node {node}")) };
+    match (there.kind, port) {
+        (NodeKind::Switch, None | Some(0)) => Ok((node, 0)),
+        (NodeKind::Switch, Some(_)) => {
+            Err(format!("{:?} is a switch: sessions attach to its port 0", there.description))
+        }
+        (_, Some(port)) if port <= there.num_ports() => Ok((node, port)),
+        (_, Some(port)) => {
+            Err(format!("{:?} has ports 1 to {}, not {port}", there.description, there.num_ports()))
+        }
+        (_, None) => {
+            let cabled = (1..=there.num_ports()).find(|p| {
+                topology.port(PortRef { node, port: *p }).is_some_and(|port| port.peer.is_some())
+            });
+            Ok((node, cabled.unwrap_or(1)))
+        }
+    }
+}
+
+/// Where sessions attach unless they say otherwise: the first cabled adapter port, or the first node.
+///
+/// # Errors
+/// The fabric has no nodes.
+pub fn default_place(topology: &Topology) -> Result<(NodeId, u8), String> {
+    let cabled = |node: &madplane_topology::Node| node.ports.iter().any(|port| port.peer.is_some());
+    let adapter = topology.nodes.iter().position(|node| node.kind == NodeKind::Ca && cabled(node));
+    let node = NodeId::try_from(adapter.unwrap_or(0)).map_err(|_| "too many nodes".to_owned())?;
+    session_place(topology, node, None)
+}
+
+fn add(epoll: &OwnedFd, fd: impl AsFd, token: u64) -> Result<(), Errno> {
+    epoll::add(epoll, fd, epoll::EventData::new_u64(token), epoll::EventFlags::IN)
+}
+
+/// Unix time in nanoseconds.
+pub fn unix_ns() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,105 @@
+//! The dataplane daemon: arguments, signals, exit codes.
+//!
+//! Exit codes: 0 stopped in order, 1 could not start or serve (one line on standard error), 2 wrong usage.
+#![forbid(unsafe_code)]
+
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use clap::Parser;
+use madplane_dataplane::config::{Config, RawConfig};
+use madplane_dataplane::plane::Plane;
+
+/// Polls MAD rings and forwards MADs through the embedded fabric.
+#[derive(Debug, Parser)]
+#[command(name = "madplaned", version)]
+struct Arguments {
+    /// Name of the plane.
+    #[arg(long, default_value = madplane_shm::paths::DEFAULT_NAME)]
+    name: String,
+    /// Topology file, or builtin:KIND,key=value,...
+    #[arg(long)]
+    fabric: Option<String>,
+    /// Number of polling workers.
+    #[arg(long)]
+    workers: Option<usize>,
+    /// Cores for the workers, such as 1,3-5.
+    #[arg(short = 'l', long)]
+    cores: Option<String>,
+    /// Node[:port] where sessions attach unless they say otherwise.
+    #[arg(long)]
+    at: Option<String>,
+    /// Slots per ring of a session.
+    #[arg(long)]
+    session_slots: Option<u64>,
+    /// Never use huge pages.
+    #[arg(long)]
+    no_huge: bool,
+    /// Refuse a topology file that needs repairs.
+    #[arg(long)]
+    strict: bool,
+    /// Print the effective configuration and exit.
+    #[arg(long)]
+    print_config: bool,
+    /// Descriptor to which READY or ERROR is written.
+    #[arg(long, hide = true)]
+    ready_fd: Option<u32>,
+}
+
+fn main() -> ExitCode {
+    let started = Instant::now();
+    let arguments = Arguments::parse();
+    // plain text, no colours: the daemon's standard error is usually a file
+    tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false).init();
+    let mut ready = arguments.ready_fd.and_then(open_ready);
+    match run(arguments, started, &mut ready) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(reason) => {
+            if let Some(mut pipe) = ready.take() {
+                let _ = writeln!(pipe, "ERROR {reason}");
+            }
+            let _ = writeln!(std::io::stderr(), "madplaned: {reason}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Opens an inherited descriptor by its name below /proc, which needs no unsafe code.
+fn open_ready(fd: u32) -> Option<File> {
+    File::options().write(true).open(PathBuf::from(format!("/proc/self/fd/{fd}"))).ok()
+}
+
+fn run(arguments: Arguments, started: Instant, ready: &mut Option<File>) -> Result<(), String> {
+    let print_config = arguments.print_config;
+    let raw = RawConfig {
+        name: arguments.name,
+        fabric: arguments.fabric,
+        workers: arguments.workers,
+        cores: arguments.cores,
+        at: arguments.at,
+        session_slots: arguments.session_slots,
+        no_huge: arguments.no_huge,
+        strict: arguments.strict,
+    };
+    let config = Config::try_from(raw).map_err(|error| error.to_string())?;
+    if print_config {
+        return writeln!(std::io::stdout(), "{config}").map_err(|error| error.to_string());
+    }
+    let (stop, on_signal) = UnixStream::pair().map_err(|error| error.to_string())?;
+    for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
+        let pipe = on_signal.try_clone().map_err(|error| error.to_string())?;
+        signal_hook::low_level::pipe::register(signal, pipe).map_err(|error| error.to_string())?;
+    }
+    tracing::info!("{config}");
+    let plane = Plane::start(config, started).map_err(|error| error.to_string())?;
+    tracing::info!(ms = started.elapsed().as_millis(), "ready");
+    if let Some(mut pipe) = ready.take() {
+        let _ = writeln!(pipe, "READY");
+    }
+    plane.serve(OwnedFd::from(stop)).map_err(|error| error.to_string())
+}

@@ -1,0 +1,197 @@
+//! Where packets go when they leave a shard: to a session, to another worker, or into a drop counter.
+//!
+//! Implements the engine's [`Sink`]. Owned by a worker, called in the middle of the engine's loop; everything here is
+//! bounded and free of allocation, system calls wait until [`Egress::flush`].
+
+use madplane_engine::{Grh, NodeId, Packet, PeerEvent, Sink};
+use madplane_port::{MadMessage, MadTx};
+use madplane_shm::counters::Counter;
+use madplane_shm::drop_reason::DropReason;
+use madplane_shm::message::{Envelope, flag, kind};
+use madplane_shm::status::MAX_SESSIONS;
+use madplane_wire::Mad;
+
+use crate::agents::{AgentId, RequestTable};
+use crate::mesh::MeshEnds;
+use crate::sessions::SessionOut;
+use crate::telemetry::Counts;
+
+/// Everything a packet can leave through.
+#[derive(Debug)]
+pub struct Egress {
+    sessions: Vec<Option<SessionOut>>,
+    dirty: Vec<u32>,
+    /// Agents that take requests.
+    pub requests: RequestTable,
+    /// Rings to and from other workers.
+    pub mesh: MeshEnds,
+    /// What this worker counts.
+    pub counts: Counts,
+    scratch: MadMessage,
+}
+
+impl Egress {
+    /// Starts without sessions.
+    pub fn new(mesh: MeshEnds) -> Self {
+        Self {
+            sessions: (0..MAX_SESSIONS).map(|_| None).collect(),
+            dirty: Vec::with_capacity(MAX_SESSIONS),
+            requests: RequestTable::default(),
+            mesh,
+            counts: Counts::default(),
+            scratch: MadMessage::default(),
+        }
+    }
+
+    /// The sending half of a session.
+    pub fn session(&self, slot: u32) -> Option<&SessionOut> {
+        self.sessions.get(slot as usize)?.as_ref()
+    }
+
+    /// The sending half of a session, to change its agents.
+    pub fn session_mut(&mut self, slot: u32) -> Option<&mut SessionOut> {
+        self.sessions.get_mut(slot as usize)?.as_mut()
+    }
+
+    /// Adds a session; false if the slot is taken or does not exist.
+    pub fn open(&mut self, slot: u32, out: SessionOut) -> bool {
+        match self.sessions.get_mut(slot as usize) {
+            Some(place @ None) => {
+                *place = Some(out);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Removes a session and its agents.
+    pub fn close(&mut self, slot: u32) -> Option<SessionOut> {
+        let out = self.sessions.get_mut(slot as usize)?.take()?;
+        self.dirty.retain(|other| *other != slot);
+        for agent in (0u32..).zip(&out.agents).filter_map(|(n, spec)| spec.map(|_| n)) {
+            let id = AgentId { slot, generation: out.generation, agent };
+            self.requests.remove(out.node, out.port, id);
+        }
+        Some(out)
+    }
+
+    /// Wakes sessions that were given something and sleep. Call once per duty cycle.
+    pub fn flush(&mut self) {
+        while let Some(slot) = self.dirty.pop() {
+            if let Some(Some(session)) = self.sessions.get_mut(slot as usize) {
+                session.dirty = false;
+                if session.tx.flush() {
+                    self.counts.add(Counter::DoorbellsRung, 1);
+                }
+            }
+        }
+        if self.mesh.has_kept() {
+            self.mesh.retry();
+        }
+    }
+
+    fn give(&mut self, id: AgentId, pkt: &Packet) {
+        let Some(Some(session)) = self.sessions.get_mut(id.slot as usize) else { return };
+        self.scratch.envelope = envelope_of(id.hi_tid(), pkt);
+        self.scratch.mad = pkt.mad;
+        if session.tx.tx_burst(std::slice::from_ref(&self.scratch)) == 1 {
+            session.sent += 1;
+            self.counts.add(Counter::SessionSent, 1);
+        } else {
+            session.dropped += 1;
+            self.counts.drop(DropReason::SessionFull);
+        }
+        if !session.dirty {
+            session.dirty = true;
+            self.dirty.push(id.slot);
+        }
+    }
+}
+
+impl Sink for Egress {
+    fn deliver(&mut self, node: NodeId, port: u8, pkt: &Packet) -> bool {
+        let mad = Mad::new(&pkt.mad);
+        let id = if mad.is_response() {
+            let [b0, b1, b2, b3, ..] = mad.tid().to_be_bytes();
+            let id = AgentId::from_hi_tid(u32::from_be_bytes([b0, b1, b2, b3]));
+            let here = self.session(id.slot).is_some_and(|session| {
+                session.node == node && session.port == port && session.agent(id).is_some()
+            });
+            here.then_some(id)
+        } else {
+            self.requests.find(node, port, mad)
+        };
+        match id {
+            Some(id) => {
+                self.give(id, pkt);
+                true
+            }
+            None => false,
+        }
+    }
+
+    fn to_shard(&mut self, shard: usize, node: NodeId, port: u8, pkt: &Packet) {
+        if self.mesh.send(shard, node, port, pkt) {
+            self.counts.add(Counter::ShardSent, 1);
+        } else {
+            self.counts.drop(DropReason::ShardFull);
+        }
+    }
+
+    fn peer_event(&mut self, shard: usize, event: PeerEvent) {
+        self.mesh.send_peer_event(shard, event);
+    }
+
+    fn dropped(&mut self, _node: NodeId, reason: DropReason) {
+        self.counts.drop(reason);
+    }
+}
+
+fn envelope_of(agent: u32, pkt: &Packet) -> Envelope {
+    let mut envelope = Envelope {
+        kind: kind::MAD,
+        agent,
+        slid: pkt.slid,
+        dlid: pkt.dlid,
+        sl: pkt.sl,
+        path_bits: pkt.path_bits,
+        p_key_index: pkt.p_key_index,
+        src_qp: pkt.src_qp,
+        dst_qp: pkt.dst_qp,
+        q_key: pkt.q_key,
+        length: 256,
+        ..Envelope::default()
+    };
+    if let Some(grh) = &pkt.grh {
+        envelope.flags = flag::GRH;
+        envelope.flow_label = grh.flow_label;
+        envelope.gid_index = grh.gid_index;
+        envelope.hop_limit = grh.hop_limit;
+        envelope.traffic_class = grh.traffic_class;
+        envelope.gid = grh.gid;
+    }
+    envelope
+}
+
+/// Fills `pkt` from what a client sent. The caller has checked the agent.
+pub fn packet_from(message: &MadMessage, qpn: u8, pkt: &mut Packet) {
+    let envelope = &message.envelope;
+    pkt.mad = message.mad;
+    pkt.slid = 0;
+    pkt.dlid = envelope.dlid;
+    pkt.sl = envelope.sl;
+    pkt.path_bits = envelope.path_bits;
+    pkt.lid_hops = 0;
+    pkt.src_qp = u32::from(qpn);
+    pkt.dst_qp = envelope.dst_qp;
+    pkt.q_key = envelope.q_key;
+    pkt.p_key = 0;
+    pkt.p_key_index = envelope.p_key_index;
+    pkt.grh = (envelope.flags & flag::GRH != 0).then(|| Grh {
+        gid_index: envelope.gid_index,
+        hop_limit: envelope.hop_limit,
+        traffic_class: envelope.traffic_class,
+        flow_label: envelope.flow_label,
+        gid: envelope.gid,
+    });
+}

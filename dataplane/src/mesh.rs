@@ -1,0 +1,140 @@
+//! Rings between workers: a hop that leaves a shard goes through one.
+//!
+//! One bounded `ringbuf` ring per ordered pair of workers, made before the threads start. A full ring drops the MAD with
+//! a counter of its own; link-state messages are kept back by the sender and tried again, because they must not be lost.
+
+use std::collections::VecDeque;
+
+use madplane_engine::{NodeId, Packet, PeerEvent};
+use ringbuf::traits::{Consumer, Producer, Split};
+use ringbuf::{HeapCons, HeapProd, HeapRb};
+
+/// What crosses from one worker to another.
+#[derive(Debug)]
+pub enum Crossing {
+    /// A MAD that arrives at a port of a node of the receiving worker.
+    Mad {
+        /// The node.
+        node: NodeId,
+        /// Its port.
+        port: u8,
+        /// The MAD.
+        packet: Packet,
+    },
+    /// The other end of a link changed.
+    Peer(PeerEvent),
+}
+
+/// MADs that may be on their way from one worker to another.
+pub const MESH_DEPTH: usize = 1024;
+
+/// One worker's ends of the mesh. Entry `n` leads to or comes from worker `n`; the own entry is `None`.
+pub struct MeshEnds {
+    out: Vec<Option<HeapProd<Crossing>>>,
+    kept: Vec<VecDeque<PeerEvent>>,
+    into: Vec<Option<HeapCons<Crossing>>>,
+}
+
+impl std::fmt::Debug for MeshEnds {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MeshEnds").field("workers", &self.out.len()).finish_non_exhaustive()
+    }
+}
+
+/// Makes the rings among `workers` workers.
+pub fn mesh(workers: usize) -> Vec<MeshEnds> {
+    let mut ends: Vec<MeshEnds> = (0..workers)
+        .map(|_| MeshEnds {
+            out: (0..workers).map(|_| None).collect(),
+            kept: (0..workers).map(|_| VecDeque::new()).collect(),
+            into: (0..workers).map(|_| None).collect(),
+        })
+        .collect();
+    for from in 0..workers {
+        for to in (0..workers).filter(|to| *to != from) {
+            let (producer, consumer) = HeapRb::new(MESH_DEPTH).split();
+            ends[from].out[to] = Some(producer);
+            ends[to].into[from] = Some(consumer);
+        }
+    }
+    ends
+}
+
+impl MeshEnds {
+    /// Sends a MAD to `worker`; false if the ring is full.
+    pub fn send(&mut self, worker: usize, node: NodeId, port: u8, packet: &Packet) -> bool {
+        let Some(Some(ring)) = self.out.get_mut(worker) else { return false };
+        ring.try_push(Crossing::Mad { node, port, packet: packet.clone() }).is_ok()
+    }
+
+    /// Sends a link-state message to `worker`; one that finds the ring full goes with the next [`MeshEnds::retry`].
+    pub fn send_peer_event(&mut self, worker: usize, event: PeerEvent) {
+        if let Some(kept) = self.kept.get_mut(worker) {
+            kept.push_back(event);
+        }
+        self.retry();
+    }
+
+    /// Tries again to send what was kept back.
+    pub fn retry(&mut self) {
+        for (kept, ring) in self.kept.iter_mut().zip(&mut self.out) {
+            let Some(ring) = ring else { continue };
+            while let Some(event) = kept.pop_front() {
+                if ring.try_push(Crossing::Peer(event)).is_err() {
+                    kept.push_front(event);
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Whether link-state messages are kept back.
+    pub fn has_kept(&self) -> bool {
+        self.kept.iter().any(|kept| !kept.is_empty())
+    }
+
+    /// Takes the next item from `worker`.
+    pub fn receive(&mut self, worker: usize) -> Option<Crossing> {
+        self.into.get_mut(worker)?.as_mut()?.try_pop()
+    }
+
+    /// Number of workers.
+    pub fn workers(&self) -> usize {
+        self.out.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use madplane_engine::{LinkOffer, PeerEventKind};
+
+    #[test]
+    fn every_worker_reaches_every_other_and_not_itself() {
+        let mut ends = mesh(3);
+        for from in 0..3 {
+            for to in 0..3 {
+                let sent = ends[from].send(to, 10, 1, &Packet::default());
+                assert_eq!(sent, from != to);
+                assert_eq!(matches!(ends[to].receive(from), Some(Crossing::Mad { node: 10, port: 1, .. })), sent);
+            }
+        }
+        assert!(!ends[0].send(9, 0, 0, &Packet::default()));
+    }
+
+    #[test]
+    fn a_full_ring_refuses_mads_but_keeps_link_states() {
+        let mut ends = mesh(2);
+        for _ in 0..MESH_DEPTH {
+            assert!(ends[0].send(1, 0, 1, &Packet::default()));
+        }
+        assert!(!ends[0].send(1, 0, 1, &Packet::default()));
+        let event = PeerEvent { node: 5, port: 2, kind: PeerEventKind::Offer, offer: LinkOffer::default() };
+        ends[0].send_peer_event(1, event);
+        assert!(ends[0].has_kept());
+        while ends[1].receive(0).is_some() {}
+        ends[0].retry();
+        assert!(!ends[0].has_kept());
+        assert!(matches!(ends[1].receive(0), Some(Crossing::Peer(got)) if got == event));
+    }
+}

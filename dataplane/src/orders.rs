@@ -1,0 +1,137 @@
+//! Orders from housekeeping to a worker, and reports back: rings of boxed values, used when sessions come and go.
+//!
+//! Never once per MAD: what a worker no longer needs travels back in a report, so that memory is freed by housekeeping.
+
+use std::sync::Arc;
+
+use madplane_engine::NodeId;
+use madplane_shm::doorbell::Doorbell;
+use ringbuf::traits::{Consumer, Producer, Split};
+use ringbuf::{HeapCons, HeapProd, HeapRb};
+
+use crate::agents::{AgentId, AgentSpec, RegisterError};
+use crate::sessions::Session;
+
+/// What a worker is asked to do.
+#[derive(Debug)]
+pub enum Order {
+    /// Serve a session.
+    Open(Box<Session>),
+    /// Stop serving a session; its memory comes back in the report.
+    Close {
+        /// Session slot.
+        slot: u32,
+    },
+    /// Register an agent of a session.
+    Register {
+        /// The agent.
+        id: AgentId,
+        /// What it wants.
+        spec: AgentSpec,
+    },
+    /// Remove an agent of a session.
+    Unregister {
+        /// The agent.
+        id: AgentId,
+    },
+    /// Set or clear IsSM of a port.
+    SetIsSm {
+        /// The node.
+        node: NodeId,
+        /// Its port.
+        port: u8,
+        /// On or off.
+        on: bool,
+    },
+    /// Plug or pull the cable of a port.
+    SetLink {
+        /// The node.
+        node: NodeId,
+        /// Its port.
+        port: u8,
+        /// Plug or pull.
+        up: bool,
+    },
+    /// Power-cycle a node.
+    Reboot {
+        /// The node.
+        node: NodeId,
+    },
+    /// Leave the duty cycle.
+    Stop,
+}
+
+/// What a worker answers, once per order.
+#[derive(Debug)]
+pub enum Report {
+    /// Done; a closed session's memory with it.
+    Done(Option<Box<Session>>),
+    /// An agent was refused.
+    Refused(RegisterError),
+    /// The session or agent is not there.
+    Unknown,
+}
+
+/// Housekeeping's end.
+pub struct OrderDesk {
+    orders: HeapProd<Order>,
+    reports: HeapCons<Report>,
+}
+
+/// The worker's end.
+pub struct OrderBox {
+    orders: HeapCons<Order>,
+    reports: HeapProd<Report>,
+    bell: Arc<Doorbell>,
+}
+
+impl std::fmt::Debug for OrderDesk {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("OrderDesk").finish_non_exhaustive()
+    }
+}
+
+impl std::fmt::Debug for OrderBox {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("OrderBox").finish_non_exhaustive()
+    }
+}
+
+/// Makes the rings between housekeeping and one worker; `bell` is rung for every report.
+pub fn order_rings(bell: Arc<Doorbell>) -> (OrderDesk, OrderBox) {
+    let (order_in, order_out) = HeapRb::new(64).split();
+    let (report_in, report_out) = HeapRb::new(64).split();
+    (
+        OrderDesk { orders: order_in, reports: report_out },
+        OrderBox { orders: order_out, reports: report_in, bell },
+    )
+}
+
+impl OrderDesk {
+    /// Hands an order over; gives it back if the worker has not taken earlier ones.
+    ///
+    /// # Errors
+    /// The order, when 64 of them wait.
+    pub fn give(&mut self, order: Order) -> Result<(), Order> {
+        self.orders.try_push(order)
+    }
+
+    /// Takes the next report.
+    pub fn report(&mut self) -> Option<Report> {
+        self.reports.try_pop()
+    }
+}
+
+impl OrderBox {
+    /// Takes the next order.
+    pub fn take(&mut self) -> Option<Order> {
+        self.orders.try_pop()
+    }
+
+    /// Answers an order. There is room: at most 64 orders are open.
+    pub fn answer(&mut self, report: Report) {
+        let sent = self.reports.try_push(report).is_ok();
+        debug_assert!(sent, "one report per order, and there are never more open orders than room");
+        self.bell.ring();
+    }
+}

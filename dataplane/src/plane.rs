@@ -1,0 +1,237 @@
+//! Building a plane and taking it down again.
+//!
+//! [`Plane::start`] either returns a plane that serves, or an error and nothing left behind: lock, socket, segment and
+//! threads come in that order and go with the value.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use madplane_engine::{FabricOptions, FabricPlan};
+use madplane_port::machine;
+use madplane_shm::doorbell::Doorbell;
+use madplane_shm::status::{Status, StatusError, plane_state};
+use madplane_shm::sync::Ordering;
+use madplane_topology::{ParseOptions, Topology};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+
+use crate::attach::{Housekeeping, HousekeepingParts, default_place, session_place, unix_ns};
+use crate::config::{Config, FabricSource};
+use crate::idle::{Spin, Yield};
+use crate::mesh::mesh;
+use crate::orders::order_rings;
+use crate::process::{LockError, PlaneLock, incarnation};
+use crate::worker::{Worker, elapsed_ns};
+
+/// Why a plane could not be started; `Display` is one line for the operator.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// Another process runs this plane.
+    #[error(transparent)]
+    Lock(#[from] LockError),
+    /// The runtime directory cannot be used.
+    #[error("cannot use {path}: {source}")]
+    Directory {
+        /// The directory or socket.
+        path: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The status segment cannot be made.
+    #[error("{0}; free some space or set MADPLANE_SHM_DIR")]
+    Status(#[from] StatusError),
+    /// The fabric cannot be loaded.
+    #[error("fabric {source_name}: {reason}")]
+    Fabric {
+        /// File or specification.
+        source_name: String,
+        /// Why.
+        reason: String,
+    },
+    /// The default attach place does not exist.
+    #[error("--at {selector}: {reason}")]
+    At {
+        /// What was asked for.
+        selector: String,
+        /// Why.
+        reason: String,
+    },
+    /// A thread could not be started.
+    #[error("cannot start a worker thread: {0}")]
+    Thread(std::io::Error),
+    /// epoll or a doorbell could not be made.
+    #[error("cannot create a descriptor: {0}")]
+    Descriptor(rustix::io::Errno),
+}
+
+/// A plane that serves.
+#[derive(Debug)]
+pub struct Plane {
+    housekeeping: Housekeeping,
+    workers: Vec<JoinHandle<()>>,
+    status: Status,
+    attach_socket: PathBuf,
+    _lock: PlaneLock,
+}
+
+impl Plane {
+    /// Loads the fabric, starts the workers and listens for clients. `started` is when the process began.
+    ///
+    /// # Errors
+    /// [`StartError`], with nothing left running.
+    pub fn start(config: Config, started: Instant) -> Result<Self, StartError> {
+        let paths = config.paths().clone();
+        let directory = |source| StartError::Directory { path: paths.run_dir().display().to_string(), source };
+        std::fs::create_dir_all(paths.run_dir()).map_err(directory)?;
+        let lock = PlaneLock::take(&paths.plane_lock(), paths.name())?;
+        let topology = load_fabric(&config)?;
+        let default_place = choose_place(&config, &topology)?;
+        let plan = FabricPlan::new(&topology, &FabricOptions { shards: config.workers() })
+            .map_err(|error| fabric_error(&config, &error.to_string()))?;
+        let plan = Arc::new(plan);
+        let me = incarnation();
+        let status = Status::create(&paths.status_segment(), me)?;
+        fill_status(&status, &config, &topology);
+        let listener = listen(&paths.attach_socket())?;
+        let reports_bell = Arc::new(Doorbell::create().map_err(StartError::Descriptor)?);
+        let mut desks = Vec::new();
+        let mut workers = Vec::new();
+        if config.cores().workers.is_empty() {
+            tracing::warn!("workers share their cores with clients and yield to them: latency will suffer");
+        }
+        for (index, ends) in mesh(config.workers()).into_iter().enumerate() {
+            let (desk, order_box) = order_rings(reports_bell.clone());
+            let shard = plan.build_shard(&topology, index);
+            status.worker(index).nodes.store(plan.nodes_of(index).len() as u64, Ordering::Relaxed);
+            let worker = Worker::new(index, shard, ends, order_box, status.clone(), started);
+            desks.push(desk);
+            workers.push(start_worker(worker, index, config.cores().workers.get(index).copied(), &status)?);
+        }
+        machine::allow_cores(&config.cores().others);
+        let parts = HousekeepingParts {
+            config,
+            topology,
+            plan,
+            status: status.clone(),
+            me,
+            default_place,
+            desks,
+            reports_bell,
+            listener,
+            epoch: started,
+        };
+        let housekeeping = Housekeeping::new(parts).map_err(StartError::Descriptor)?;
+        housekeeping.show_default_place();
+        let plane = status.plane();
+        plane.startup_ns.store(elapsed_ns(started), Ordering::Relaxed);
+        plane.state.store(plane_state::READY, Ordering::Release);
+        Ok(Self { housekeeping, workers, status, attach_socket: paths.attach_socket(), _lock: lock })
+    }
+
+    /// Serves until `stop` becomes readable, then stops the workers and removes the socket.
+    ///
+    /// # Errors
+    /// Waiting for events failed.
+    pub fn serve(mut self, stop: impl AsFd) -> Result<(), rustix::io::Errno> {
+        let served = self.housekeeping.serve(stop);
+        for worker in self.workers.drain(..) {
+            if worker.join().is_err() {
+                tracing::error!("a worker panicked");
+            }
+        }
+        self.status.plane().state.store(plane_state::STOPPED, Ordering::Release);
+        let _ = std::fs::remove_file(&self.attach_socket);
+        served
+    }
+
+    /// The status segment of this plane.
+    pub fn status(&self) -> &Status {
+        &self.status
+    }
+}
+
+fn start_worker(
+    worker: Worker,
+    index: usize,
+    core: Option<usize>,
+    status: &Status,
+) -> Result<JoinHandle<()>, StartError> {
+    let block = status.worker(index);
+    let cpu = core.and_then(|core| u32::try_from(core).ok()).unwrap_or(u32::MAX);
+    block.cpu.store(cpu, Ordering::Relaxed);
+    let body = move || match core {
+        Some(core) => {
+            if !machine::pin_thread(core) {
+                tracing::warn!("cannot pin worker {index} to core {core}");
+            }
+            worker.run(Spin);
+        }
+        None => worker.run(Yield::default()),
+    };
+    std::thread::Builder::new().name(format!("madplane-w{index}")).spawn(body).map_err(StartError::Thread)
+}
+
+fn fill_status(status: &Status, config: &Config, topology: &Topology) {
+    let plane = status.plane();
+    plane.fabric.store(&config.fabric().to_string());
+    plane.program.store(env!("CARGO_PKG_VERSION"));
+    plane.started_unix_ns.store(unix_ns(), Ordering::Relaxed);
+    plane.nodes.store(topology.nodes.len() as u64, Ordering::Relaxed);
+    plane.links.store(topology.link_count() as u64, Ordering::Relaxed);
+    plane.workers.store(u32::try_from(config.workers()).unwrap_or(0), Ordering::Relaxed);
+    plane.session_slots.store(u32::try_from(config.session_slots()).unwrap_or(0), Ordering::Relaxed);
+    plane.huge_pages.store(u32::from(config.huge_pages()), Ordering::Relaxed);
+}
+
+fn fabric_error(config: &Config, reason: &str) -> StartError {
+    StartError::Fabric { source_name: config.fabric().to_string(), reason: reason.to_owned() }
+}
+
+fn load_fabric(config: &Config) -> Result<Topology, StartError> {
+    let fail = |reason: String| fabric_error(config, &reason);
+    let topology = match config.fabric() {
+        FabricSource::Builtin(spec) => {
+            madplane_topology::from_spec(spec).map_err(|error| fail(error.to_string()))?
+        }
+        FabricSource::File(path) => {
+            let text = std::fs::read(path).map_err(|error| fail(error.to_string()))?;
+            let options = ParseOptions { strict: config.strict(), ..ParseOptions::default() };
+            let parsed = madplane_topology::parse(&text, &options).map_err(|error| fail(error.to_string()))?;
+            for warning in parsed.warnings.iter().take(20) {
+                tracing::warn!("{}: {warning}", path.display());
+            }
+            if parsed.warnings.len() > 20 {
+                tracing::warn!("{}: {} further warnings", path.display(), parsed.warnings.len() - 20);
+            }
+            parsed.topology
+        }
+    };
+    if topology.nodes.is_empty() {
+        return Err(fail("has no nodes".to_owned()));
+    }
+    Ok(topology)
+}
+
+fn choose_place(config: &Config, topology: &Topology) -> Result<(u32, u8), StartError> {
+    let Some(selector) = config.at() else {
+        return default_place(topology).map_err(|reason| fabric_error(config, &reason));
+    };
+    let fail = |reason: String| StartError::At { selector: selector.to_owned(), reason };
+    let end = madplane_topology::parse_endpoint(topology, selector).map_err(|error| fail(error.to_string()))?;
+    session_place(topology, end.node, (end.port != 0).then_some(end.port)).map_err(fail)
+}
+
+fn listen(path: &std::path::Path) -> Result<OwnedFd, StartError> {
+    let fail = |source: std::io::Error| StartError::Directory { path: path.display().to_string(), source };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+        .map_err(|e| fail(e.into()))?;
+    // the lock is ours, so a socket that is there belongs to nobody
+    let _ = std::fs::remove_file(path);
+    let address = SocketAddrUnix::new(path).map_err(|e| fail(e.into()))?;
+    rustix::net::bind(&socket, &address).map_err(|e| fail(e.into()))?;
+    rustix::net::listen(&socket, 128).map_err(|e| fail(e.into()))?;
+    Ok(socket)
+}

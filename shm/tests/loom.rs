@@ -1,0 +1,131 @@
+//! The ring under loom: every interleaving, every ordering that the memory model allows.
+//!
+//! Run by `scripts/loom`, which also takes each fence and ordering away in turn and expects a test here to fail.
+#![cfg(loom)]
+
+use loom::cell::UnsafeCell;
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use loom::thread;
+use madplane_shm::ring::{Consumer, Producer, RingMemory};
+
+struct Words {
+    sequence: Vec<AtomicU64>,
+    items: Vec<UnsafeCell<u64>>,
+    consumed: AtomicU64,
+    sleep: AtomicU64,
+}
+
+#[derive(Clone)]
+struct HeapRing(Arc<Words>);
+
+impl HeapRing {
+    fn new(capacity: usize) -> Self {
+        Self(Arc::new(Words {
+            sequence: (0..capacity).map(|_| AtomicU64::new(0)).collect(),
+            items: (0..capacity).map(|_| UnsafeCell::new(0)).collect(),
+            consumed: AtomicU64::new(0),
+            sleep: AtomicU64::new(0),
+        }))
+    }
+
+    fn at(&self, index: u64) -> usize {
+        usize::try_from(index).unwrap() % self.0.items.len()
+    }
+}
+
+// SAFETY: loom checks each access to the cells; that they never race is what the tests are about.
+unsafe impl Send for HeapRing {}
+
+impl RingMemory for HeapRing {
+    type Item = u64;
+    fn capacity(&self) -> u64 {
+        self.0.items.len() as u64
+    }
+    fn sequence(&self, index: u64) -> &AtomicU64 {
+        &self.0.sequence[self.at(index)]
+    }
+    fn read(&self, index: u64, item: &mut u64) {
+        // SAFETY: loom fails the test if a write may happen at the same time.
+        *item = self.0.items[self.at(index)].with(|cell| unsafe { *cell });
+    }
+    fn write(&self, index: u64, item: &u64) {
+        // SAFETY: loom fails the test if any other access may happen at the same time.
+        self.0.items[self.at(index)].with_mut(|cell| unsafe { *cell = *item });
+    }
+    fn consumed(&self) -> &AtomicU64 {
+        &self.0.consumed
+    }
+    fn sleep(&self) -> &AtomicU64 {
+        &self.0.sleep
+    }
+}
+
+fn model(test: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(test);
+}
+
+#[test]
+fn an_item_is_whole_when_its_sequence_says_so() {
+    model(|| {
+        let ring = HeapRing::new(2);
+        let mut producer = Producer::new(ring.clone());
+        let mut consumer = Consumer::new(ring);
+        let sender = thread::spawn(move || {
+            producer.push(&11).unwrap();
+            producer.push(&12).unwrap();
+        });
+        let mut item = 0;
+        let mut next = 11;
+        for _ in 0..3 {
+            if consumer.pop(&mut item) {
+                assert_eq!(item, next);
+                next += 1;
+            }
+        }
+        sender.join().unwrap();
+    });
+}
+
+#[test]
+fn a_slot_is_not_written_before_its_reader_is_done() {
+    model(|| {
+        let ring = HeapRing::new(2);
+        let mut producer = Producer::new(ring.clone());
+        let mut consumer = Consumer::new(ring);
+        producer.push(&11).unwrap();
+        producer.push(&12).unwrap();
+        let sender = thread::spawn(move || {
+            let _ = producer.push(&13);
+        });
+        let mut item = 0;
+        assert!(consumer.pop(&mut item));
+        assert_eq!(item, 11);
+        consumer.commit();
+        assert!(consumer.pop(&mut item));
+        assert_eq!(item, 12);
+        sender.join().unwrap();
+    });
+}
+
+#[test]
+fn a_sleeper_is_rung_or_has_seen_the_item() {
+    model(|| {
+        let ring = HeapRing::new(2);
+        let rung = Arc::new(AtomicBool::new(false));
+        let mut producer = Producer::new(ring.clone());
+        let mut consumer = Consumer::new(ring);
+        let bell = rung.clone();
+        let sender = thread::spawn(move || {
+            producer.push(&11).unwrap();
+            if producer.wake_due() {
+                bell.store(true, Ordering::Relaxed);
+            }
+        });
+        let asleep = consumer.arm();
+        sender.join().unwrap();
+        assert!(!asleep || rung.load(Ordering::Relaxed), "asleep, an item is there, nobody rang");
+    });
+}
