@@ -15,7 +15,6 @@
 #![forbid(unsafe_code)]
 
 mod agent;
-mod field;
 pub mod lid_route;
 mod node;
 mod packet;

@@ -8,22 +8,6 @@
 use crate::sink::LinkOffer;
 use rustc_hash::FxHashMap;
 
-/// PortState values.
-pub(crate) mod state {
-    pub(crate) const DOWN: u8 = 1;
-    pub(crate) const INIT: u8 = 2;
-    pub(crate) const ARMED: u8 = 3;
-    pub(crate) const ACTIVE: u8 = 4;
-}
-
-/// PortPhysicalState values; the first three are also what an offer can want.
-pub(crate) mod phys {
-    pub(crate) const SLEEP: u8 = 1;
-    pub(crate) const POLLING: u8 = 2;
-    pub(crate) const DISABLED: u8 = 3;
-    pub(crate) const LINK_UP: u8 = 5;
-}
-
 /// Peer value of a port without cable.
 pub(crate) const NO_PEER: u32 = u32::MAX;
 /// Set in a peer value that is an index into the list of ends owned by other shards.

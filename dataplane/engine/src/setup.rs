@@ -3,12 +3,16 @@
 //! Pure; runs when a shard is built and when a node is rebooted. Invariant: the image of a port depends only on its node
 //! and port record, so that a shard can compute what the other end of a link offers without asking for it.
 
-use crate::field::{ni, pi, si};
 use crate::node::{
-    Fdr10, GUID_CAP, LINEAR_FDB_CAP, MULTICAST_FDB_CAP, P_KEY_CAP, PortCold, Switch, VL_ARB_CAP, phys,
+    Fdr10, GUID_CAP, LINEAR_FDB_CAP, MULTICAST_FDB_CAP, P_KEY_CAP, PortCold, Switch, VL_ARB_CAP,
 };
 use crate::sink::LinkOffer;
 use madplane_topology::{LinkSpeed, LinkWidth, Node, NodeKind, Port};
+use madplane_wire::Field;
+use madplane_wire::smp::node_info::field as ni;
+use madplane_wire::smp::port_info::phys_state as phys;
+use madplane_wire::smp::port_info::{cap_mask, cap_mask2, field as pi};
+use madplane_wire::smp::switch_info::field as si;
 use rustc_hash::FxHashMap;
 
 /// MTU of every port: 4096 bytes.
@@ -18,14 +22,16 @@ const VL_CAP: u64 = 4;
 /// 4.096 µs times 2^18, about a second: response time and trap spacing until an SM says otherwise.
 const DEFAULT_TIMEOUT: u64 = 18;
 
-/// Trap, SLMapping, CapabilityMask2, CapabilityMaskNotice, ClientReregistration, OtherLocalChangesNotice.
-const CAPABILITIES: u64 = 1 << 3 | 1 << 6 | 1 << 15 | 1 << 22 | 1 << 25 | 1 << 26;
+/// What every endport can do; ExtendedSpeeds is added where a port has them.
+const CAPABILITIES: u32 = cap_mask::TRAP
+    | cap_mask::SL_MAPPING
+    | cap_mask::CAP_MASK2
+    | cap_mask::CAP_MASK_NOTICE
+    | cap_mask::CLIENT_REREGISTER
+    | cap_mask::OTHER_LOCAL_CHANGES;
 /// Switches also report P_Key failures of their external ports (trap 259).
-const SWITCH_CAPABILITIES: u64 = CAPABILITIES | 1 << 12;
-/// Automatic migration and the like belong to the verbs of an adapter; ExtendedSpeeds is added where it is true.
-const EXTENDED_SPEEDS: u64 = 1 << 14;
-/// LinkWidth2X, HDR, NDR.
-const CAPABILITIES2: u64 = 1 << 4 | 1 << 5 | 1 << 10;
+const SWITCH_CAPABILITIES: u32 = CAPABILITIES | cap_mask::PKEY_SW_EXT_PORT_TRAP;
+const CAPABILITIES2: u16 = cap_mask2::LINK_WIDTH_2X | cap_mask2::LINK_SPEED_HDR | cap_mask2::LINK_SPEED_NDR;
 
 /// Device ids that answer MlnxExtPortInfo.
 pub(crate) fn has_mlnx_ext_port_info(device_id: u16) -> bool {
@@ -40,7 +46,7 @@ pub(crate) fn node_info(node: &Node) -> [u8; 40] {
     ni::CLASS_VERSION.set(&mut info, 1);
     ni::NODE_TYPE.set(&mut info, node.kind as u64);
     ni::NUM_PORTS.set(&mut info, u64::from(node.num_ports()));
-    ni::SYSTEM_GUID.set(&mut info, node.system_image_guid);
+    ni::SYSTEM_IMAGE_GUID.set(&mut info, node.system_image_guid);
     ni::NODE_GUID.set(&mut info, node.guid);
     ni::PARTITION_CAP.set(&mut info, P_KEY_CAP as u64);
     ni::DEVICE_ID.set(&mut info, u64::from(node.device_id));
@@ -61,11 +67,16 @@ pub(crate) fn description(node: &Node) -> [u8; 64] {
 /// A switch as it is after power on.
 pub(crate) fn switch(enhanced_port0: bool) -> Switch {
     let mut info = [0; 20];
-    si::LINEAR_CAP.set(&mut info, u64::from(LINEAR_FDB_CAP));
-    si::MULTICAST_CAP.set(&mut info, u64::from(MULTICAST_FDB_CAP));
-    si::LIFE_TIME.set(&mut info, DEFAULT_TIMEOUT);
-    si::ENFORCE_CAP.set(&mut info, P_KEY_CAP as u64);
-    for field in [si::INBOUND_ENFORCE, si::OUTBOUND_ENFORCE, si::FILTER_RAW_IN, si::FILTER_RAW_OUT] {
+    si::LINEAR_FDB_CAP.set(&mut info, u64::from(LINEAR_FDB_CAP));
+    si::MULTICAST_FDB_CAP.set(&mut info, u64::from(MULTICAST_FDB_CAP));
+    si::LIFE_TIME_VALUE.set(&mut info, DEFAULT_TIMEOUT);
+    si::PARTITION_ENFORCEMENT_CAP.set(&mut info, P_KEY_CAP as u64);
+    for field in [
+        si::INBOUND_ENFORCEMENT_CAP,
+        si::OUTBOUND_ENFORCEMENT_CAP,
+        si::FILTER_RAW_INBOUND_CAP,
+        si::FILTER_RAW_OUTBOUND_CAP,
+    ] {
         field.set(&mut info, 1);
     }
     si::ENHANCED_PORT0.set(&mut info, u64::from(enhanced_port0));
@@ -84,26 +95,26 @@ pub(crate) fn port(node: &Node, number: u8, record: &Port, fastest: LinkSpeed) -
     let cabled = record.peer.is_some();
     let (speed, width) = if cabled { (record.speed, record.width) } else { (fastest, LinkWidth::X4) };
     let mut info = [0; 64];
-    let mut set = |field: crate::field::Field, value: u64| field.set(&mut info, value);
+    let mut set = |field: Field, value: u64| field.set(&mut info, value);
     let (legacy, ext, ext2) = supported_speeds(speed);
     if endport {
         let mask = if is_switch { SWITCH_CAPABILITIES } else { CAPABILITIES };
         let extended = supported_speeds(if is_switch { fastest } else { speed }).1 != 0;
-        set(pi::CAPABILITY_MASK, mask | if extended { EXTENDED_SPEEDS } else { 0 });
-        set(pi::CAPABILITY_MASK2, CAPABILITIES2);
+        set(pi::CAP_MASK, u64::from(mask | if extended { cap_mask::EXTENDED_SPEEDS } else { 0 }));
+        set(pi::CAP_MASK2, u64::from(CAPABILITIES2));
         set(pi::GUID_CAP, if is_switch { 1 } else { GUID_CAP as u64 });
     }
-    set(pi::WIDTH_SUPPORTED, supported_widths(width));
-    set(pi::WIDTH_ACTIVE, width as u64);
-    set(pi::SPEED_SUPPORTED, legacy);
-    set(pi::SPEED_ACTIVE, highest(legacy));
-    set(pi::EXT_SUPPORTED, ext);
-    set(pi::EXT2_SUPPORTED, ext2);
+    set(pi::LINK_WIDTH_SUPPORTED, supported_widths(width));
+    set(pi::LINK_WIDTH_ACTIVE, width as u64);
+    set(pi::LINK_SPEED_SUPPORTED, legacy);
+    set(pi::LINK_SPEED_ACTIVE, highest(legacy));
+    set(pi::LINK_SPEED_EXT_SUPPORTED, ext);
+    set(pi::LINK_SPEED_EXT_SUPPORTED2, ext2);
     set(pi::MTU_CAP, MTU_CAP);
     set(pi::VL_CAP, VL_CAP);
     set(pi::VL_ARB_HIGH_CAP, VL_ARB_CAP as u64);
     set(pi::VL_ARB_LOW_CAP, VL_ARB_CAP as u64);
-    set(pi::RESP_TIME, DEFAULT_TIMEOUT);
+    set(pi::RESP_TIME_VALUE, DEFAULT_TIMEOUT);
     let fdr10 = speed == LinkSpeed::Fdr10 && has_mlnx_ext_port_info(node.device_id);
     let mut cold = PortCold {
         info,
@@ -132,40 +143,40 @@ impl PortCold {
         let cleared = [
             pi::M_KEY,
             pi::LID,
-            pi::SM_LID,
-            pi::M_KEY_LEASE,
-            pi::PROTECT_BITS,
+            pi::MASTER_SM_LID,
+            pi::M_KEY_LEASE_PERIOD,
+            pi::M_KEY_PROTECT_BITS,
             pi::LMC,
-            pi::SM_SL,
+            pi::MASTER_SM_SL,
             pi::INIT_TYPE,
             pi::VL_HIGH_LIMIT,
-            pi::VL_STALL,
+            pi::VL_STALL_COUNT,
             pi::HOQ_LIFE,
-            pi::ENFORCE_IN,
-            pi::ENFORCE_OUT,
-            pi::FILTER_RAW_IN,
-            pi::FILTER_RAW_OUT,
+            pi::PARTITION_ENFORCEMENT_INBOUND,
+            pi::PARTITION_ENFORCEMENT_OUTBOUND,
+            pi::FILTER_RAW_INBOUND,
+            pi::FILTER_RAW_OUTBOUND,
             pi::M_KEY_VIOLATIONS,
             pi::P_KEY_VIOLATIONS,
             pi::Q_KEY_VIOLATIONS,
-            pi::MCAST_TRAP_SUPPRESSION,
+            pi::MCAST_PKEY_TRAP_SUPPRESSION,
         ];
         for field in cleared {
             field.set(info, 0);
         }
         for (field, source) in [
-            (pi::WIDTH_ENABLED, pi::WIDTH_SUPPORTED),
-            (pi::SPEED_ENABLED, pi::SPEED_SUPPORTED),
-            (pi::EXT_ENABLED, pi::EXT_SUPPORTED),
-            (pi::EXT2_ENABLED, pi::EXT2_SUPPORTED),
+            (pi::LINK_WIDTH_ENABLED, pi::LINK_WIDTH_SUPPORTED),
+            (pi::LINK_SPEED_ENABLED, pi::LINK_SPEED_SUPPORTED),
+            (pi::LINK_SPEED_EXT_ENABLED, pi::LINK_SPEED_EXT_SUPPORTED),
+            (pi::LINK_SPEED_EXT_ENABLED2, pi::LINK_SPEED_EXT_SUPPORTED2),
             (pi::NEIGHBOR_MTU, pi::MTU_CAP),
-            (pi::OP_VLS, pi::VL_CAP),
+            (pi::OPERATIONAL_VLS, pi::VL_CAP),
         ] {
             let value = source.get(info);
             field.set(info, value);
         }
         pi::GID_PREFIX.set(info, if self.endport { 0xFE80 << 48 } else { 0 });
-        pi::DOWN_DEFAULT.set(info, u64::from(phys::POLLING));
+        pi::LINK_DOWN_DEFAULT_STATE.set(info, u64::from(phys::POLLING));
         pi::SUBNET_TIMEOUT.set(info, DEFAULT_TIMEOUT);
         pi::LOCAL_PHY_ERRORS.set(info, 8);
         pi::OVERRUN_ERRORS.set(info, 8);
@@ -179,13 +190,13 @@ impl PortCold {
 
     /// What this end is ready to do.
     pub(crate) fn offer(&self) -> LinkOffer {
-        let ext = pi::EXT_ENABLED.get_u8(&self.info);
+        let ext = pi::LINK_SPEED_EXT_ENABLED.get_u8(&self.info);
         LinkOffer {
             want: self.want,
-            width: pi::WIDTH_ENABLED.get_u8(&self.info),
-            speed: pi::SPEED_ENABLED.get_u8(&self.info),
+            width: pi::LINK_WIDTH_ENABLED.get_u8(&self.info),
+            speed: pi::LINK_SPEED_ENABLED.get_u8(&self.info),
             // 30 is the code for "extended speeds disabled"
-            speed_ext: if ext == 30 { 0 } else { ext } | pi::EXT2_ENABLED.get_u8(&self.info) << 5,
+            speed_ext: if ext == 30 { 0 } else { ext } | pi::LINK_SPEED_EXT_ENABLED2.get_u8(&self.info) << 5,
             fdr10: u8::from(self.fdr10.enabled),
         }
     }
@@ -203,10 +214,11 @@ impl PortCold {
             return false;
         }
         self.fdr10.active = own.fdr10 & peer.fdr10 != 0 && ext == 0;
-        pi::WIDTH_ACTIVE.set(&mut self.info, u64::from(width));
-        pi::SPEED_ACTIVE.set(&mut self.info, if ext != 0 { 4 } else { highest(u64::from(speeds)) });
-        pi::EXT_ACTIVE.set(&mut self.info, highest(u64::from(ext)));
-        pi::EXT2_ACTIVE.set(&mut self.info, if ext & 8 != 0 { highest(u64::from(ext2)) } else { 0 });
+        pi::LINK_WIDTH_ACTIVE.set(&mut self.info, u64::from(width));
+        pi::LINK_SPEED_ACTIVE.set(&mut self.info, if ext != 0 { 4 } else { highest(u64::from(speeds)) });
+        pi::LINK_SPEED_EXT_ACTIVE.set(&mut self.info, highest(u64::from(ext)));
+        pi::LINK_SPEED_EXT_ACTIVE2
+            .set(&mut self.info, if ext & 8 != 0 { highest(u64::from(ext2)) } else { 0 });
         true
     }
 }

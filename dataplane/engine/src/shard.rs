@@ -15,8 +15,7 @@ mod status;
 
 use crate::NodeId;
 use crate::agent::trap::Traps;
-use crate::field::mad;
-use crate::node::{MAX_PORTS, NO_PEER, NodeCold, PortCold, PortHot, REMOTE, RemoteEnd, Switch, phys, state};
+use crate::node::{MAX_PORTS, NO_PEER, NodeCold, PortCold, PortHot, REMOTE, RemoteEnd, Switch};
 use crate::packet::Packet;
 use crate::plan::FabricPlan;
 use crate::setup;
@@ -24,8 +23,10 @@ use crate::sink::{FabricEvent, PeerEvent, Sink};
 use crate::smi::{self, SmiNode, Verdict};
 use madplane_shm::drop_reason::DropReason;
 use madplane_topology::{LinkSpeed, NodeKind, Topology};
+use madplane_wire::mad::{field as mad, is_smp_class};
+use madplane_wire::smp::port_info::{phys_state as phys, state};
 
-pub(crate) use local::{make_answer, method, status as answer_status};
+pub(crate) use local::make_answer;
 pub use status::PortCounterSnapshot;
 
 /// LID-routed hops after which a packet is taken for looping.
@@ -440,7 +441,7 @@ fn validate(pkt: &mut Packet) -> Result<(), DropReason> {
         return Err(DropReason::BaseVersion);
     }
     let class = mad::MGMT_CLASS.get_u8(&pkt.mad);
-    let is_smp = class == smi::CLASS_LID || class == smi::CLASS_DIRECTED;
+    let is_smp = is_smp_class(class);
     if pkt.dst_qp > 1 || is_smp != (pkt.dst_qp == 0) {
         return Err(DropReason::ClassQp);
     }

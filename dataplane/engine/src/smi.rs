@@ -15,25 +15,21 @@ pub use transmit::{respond, transmit};
 use crate::lid_route;
 use crate::packet::Packet;
 use madplane_shm::drop_reason::DropReason;
+use madplane_wire::mad::{class, field as mad};
+pub use madplane_wire::smp::PERMISSIVE_LID as PERMISSIVE;
+use madplane_wire::smp::field as smp;
+use madplane_wire::smp::{INITIAL_PATH, RETURN_PATH};
 
-/// The permissive LID.
-pub const PERMISSIVE: u16 = 0xFFFF;
 /// First multicast LID.
 pub const MULTICAST: u16 = 0xC000;
 /// Largest hop count: 64 path bytes, entry 0 is unused.
 pub const MAX_HOPS: u8 = 63;
 
-pub(crate) const CLASS_LID: u8 = 0x01;
-pub(crate) const CLASS_DIRECTED: u8 = 0x81;
-
-pub(crate) const MGMT_CLASS: usize = 1;
-pub(crate) const STATUS: usize = 4;
-pub(crate) const HOP_POINTER: usize = 6;
-pub(crate) const HOP_COUNT: usize = 7;
-pub(crate) const DR_SLID: usize = 32;
-pub(crate) const DR_DLID: usize = 34;
-pub(crate) const INITIAL_PATH: usize = 128;
-pub(crate) const RETURN_PATH: usize = 192;
+pub(crate) const MGMT_CLASS: usize = mad::MGMT_CLASS.byte();
+pub(crate) const HOP_POINTER: usize = smp::HOP_POINTER.byte();
+pub(crate) const HOP_COUNT: usize = smp::HOP_COUNT.byte();
+const DR_SLID: usize = smp::DR_SLID.byte();
+const DR_DLID: usize = smp::DR_DLID.byte();
 
 /// What the SMI has to know of a node.
 pub trait SmiNode {
@@ -91,7 +87,7 @@ impl Verdict {
 #[inline(always)]
 pub fn receive(node: &impl SmiNode, arrival: u8, pkt: &mut Packet) -> Verdict {
     if pkt.dlid == PERMISSIVE {
-        if pkt.mad[MGMT_CLASS] != CLASS_DIRECTED {
+        if pkt.mad[MGMT_CLASS] != class::SUBN_DIRECTED {
             return Verdict::discard(DropReason::PermissiveLid);
         }
         return directed(node, arrival, false, pkt);
@@ -113,7 +109,7 @@ fn receive_by_lid(node: &impl SmiNode, arrival: u8, pkt: &mut Packet) -> Verdict
         }
         return lid_route::relay_smp(node, Some(arrival), dlid);
     }
-    if pkt.mad[MGMT_CLASS] == CLASS_DIRECTED {
+    if pkt.mad[MGMT_CLASS] == class::SUBN_DIRECTED {
         return directed(node, arrival, true, pkt);
     }
     if pkt.slid == PERMISSIVE {
@@ -127,7 +123,7 @@ fn directed(node: &impl SmiNode, arrival: u8, by_lid: bool, pkt: &mut Packet) ->
     if pkt.mad[HOP_COUNT] > MAX_HOPS {
         return Verdict::discard(DropReason::HopCount);
     }
-    if pkt.mad[STATUS] & 0x80 == 0 {
+    if !smp::DIRECTION.get_bool(&pkt.mad) {
         outbound::receive(node, arrival, by_lid, pkt)
     } else {
         returning::receive(node, arrival, by_lid, pkt)

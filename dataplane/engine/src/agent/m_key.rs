@@ -4,10 +4,11 @@
 //! smi-rules.md section 8.
 
 use crate::agent::trap::Timer;
-use crate::field::{mad, pi};
 use crate::packet::Packet;
 use crate::shard::Shard;
-use crate::shard::method;
+use madplane_wire::mad::{field as mad, method};
+use madplane_wire::smp::field as smp;
+use madplane_wire::smp::port_info::field as pi;
 
 /// Outcome of the check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,7 +28,7 @@ impl Shard {
     pub(crate) fn check_m_key(&mut self, now_ns: u64, at: u32, pkt: &Packet) -> Access {
         let Some(cold) = self.cold.get_mut(at as usize) else { return Access::Refused };
         let key = pi::M_KEY.get(&cold.info);
-        if key == 0 || key == mad::M_KEY.get(&pkt.mad) {
+        if key == 0 || key == smp::M_KEY.get(&pkt.mad) {
             // also stops a lease that is running; its timer then finds nothing to do
             cold.lease_deadline_ns = 0;
             return Access::Granted { show_key: true };
@@ -39,7 +40,7 @@ impl Shard {
     fn wrong_m_key(&mut self, now_ns: u64, at: u32, pkt: &Packet) -> Access {
         let Some(cold) = self.cold.get_mut(at as usize) else { return Access::Refused };
         if mad::METHOD.get_u8(&pkt.mad) == method::GET {
-            match pi::PROTECT_BITS.get_u8(&cold.info) {
+            match pi::M_KEY_PROTECT_BITS.get_u8(&cold.info) {
                 0 => return Access::Granted { show_key: true },
                 1 => return Access::Granted { show_key: false },
                 _ => {}
@@ -47,7 +48,7 @@ impl Shard {
         }
         let violations = pi::M_KEY_VIOLATIONS.get_u16(&cold.info).saturating_add(1);
         pi::M_KEY_VIOLATIONS.set(&mut cold.info, u64::from(violations));
-        let period_s = pi::M_KEY_LEASE.get(&cold.info);
+        let period_s = pi::M_KEY_LEASE_PERIOD.get(&cold.info);
         if period_s > 0 && cold.lease_deadline_ns == 0 {
             let deadline = now_ns.saturating_add(period_s * 1_000_000_000).max(1);
             cold.lease_deadline_ns = deadline;
@@ -64,7 +65,7 @@ impl Shard {
             && cold.lease_deadline_ns <= now_ns
         {
             cold.lease_deadline_ns = 0;
-            pi::PROTECT_BITS.set(&mut cold.info, 0);
+            pi::M_KEY_PROTECT_BITS.set(&mut cold.info, 0);
         }
     }
 }

@@ -2,19 +2,17 @@
 //!
 //! Part of the shard, same owner and thread. Events only grow; each attribute has its own zero points, so that clearing
 //! one leaves the others alone, and a counter that reached its width stays there until it is cleared. Packet counters
-//! live in the hot port entry; data counters are [`WORDS_PER_MAD`] times packets. Source: mad-format.md section 7.
+//! live in the hot port entry; data counters are `MAD_DATA_WORDS` times packets. Source: mad-format.md section 7.
 
 use crate::agent::SmaOutcome;
-use crate::field::{Field, mad, si};
 use crate::packet::Packet;
-use crate::shard::{Shard, answer_status as status, make_answer, method};
-
-/// LRH, BTH, DETH, MAD and ICRC in words of four bytes.
-pub(crate) const WORDS_PER_MAD: u64 = 72;
-
-const CLASS: u8 = 0x04;
-const DATA: usize = 64;
-const ALL_PORTS: u8 = 0xFF;
+use crate::shard::{Shard, make_answer};
+use madplane_wire::Field;
+use madplane_wire::mad::{class, field as mad, method, status};
+use madplane_wire::pma::class_port_info::field as cpi;
+use madplane_wire::pma::details::{rcv_errors, xmit_discards};
+use madplane_wire::pma::{self, ALL_PORTS, MAD_DATA_WORDS, attr, cap_mask, port_counters, port_counters_ext};
+use madplane_wire::smp::switch_info::field as si;
 
 /// What is counted; the first fourteen in the order of PortCountersExtended.CounterSelect2.
 pub(crate) mod event {
@@ -37,29 +35,85 @@ pub(crate) mod event {
     pub(crate) const LOOPING: usize = 19;
     pub(crate) const DISCARD_DETAILS: usize = 20;
     pub(crate) const DISCARD_INACTIVE: usize = 20;
+    /// Events that PortCounters shows.
+    pub(super) const COUNTERS: usize = 14;
     pub(super) const COUNT: usize = 24;
     /// Counted nowhere: a drop that has a sum but no detail.
     pub(crate) const NO_DETAIL: usize = usize::MAX;
 }
 
-/// Traffic counters in the order of PortCounters.
-const XMIT_DATA: usize = 0;
-const RCV_DATA: usize = 1;
-const XMIT_PKTS: usize = 2;
-const RCV_PKTS: usize = 3;
+/// Where the value of a counter comes from.
+#[derive(Debug, Clone, Copy)]
+enum Source {
+    Event(usize),
+    XmitData,
+    RcvData,
+    XmitPkts,
+    RcvPkts,
+    /// Never counts.
+    Nothing,
+}
+
+/// Sources of [`port_counters::COUNTERS`], in its order.
+const PORT_COUNTERS: [Source; port_counters::COUNTERS.len()] = [
+    Source::Event(event::SYMBOL),
+    Source::Event(event::LINK_RECOVERY),
+    Source::Event(event::LINK_DOWNED),
+    Source::Event(event::RCV_ERRORS),
+    Source::Event(event::RCV_REMOTE_PHYSICAL),
+    Source::Event(event::SWITCH_RELAY),
+    Source::Event(event::XMIT_DISCARDS),
+    Source::Event(event::XMIT_CONSTRAINT),
+    Source::Event(event::RCV_CONSTRAINT),
+    Source::Event(event::LOCAL_INTEGRITY),
+    Source::Event(event::OVERRUN),
+    Source::Event(event::VL15_DROPPED),
+    Source::XmitData,
+    Source::RcvData,
+    Source::XmitPkts,
+    Source::RcvPkts,
+    Source::Event(event::XMIT_WAIT),
+    Source::Event(event::QP1_DROPPED),
+];
+
+/// Sources of [`port_counters_ext::COUNTERS`], in its order. Every MAD is unicast.
+const PORT_COUNTERS_EXT: [Source; port_counters_ext::COUNTERS.len()] = [
+    Source::XmitData,
+    Source::RcvData,
+    Source::XmitPkts,
+    Source::RcvPkts,
+    Source::XmitPkts,
+    Source::RcvPkts,
+    Source::Nothing,
+    Source::Nothing,
+    Source::Event(event::SYMBOL),
+    Source::Event(event::LINK_RECOVERY),
+    Source::Event(event::LINK_DOWNED),
+    Source::Event(event::RCV_ERRORS),
+    Source::Event(event::RCV_REMOTE_PHYSICAL),
+    Source::Event(event::SWITCH_RELAY),
+    Source::Event(event::XMIT_DISCARDS),
+    Source::Event(event::XMIT_CONSTRAINT),
+    Source::Event(event::RCV_CONSTRAINT),
+    Source::Event(event::LOCAL_INTEGRITY),
+    Source::Event(event::OVERRUN),
+    Source::Event(event::VL15_DROPPED),
+    Source::Event(event::XMIT_WAIT),
+    Source::Event(event::QP1_DROPPED),
+];
 
 /// Error counters of a port and the zero points of every attribute; exists once something was counted or cleared.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Counters {
     events: [u32; event::COUNT],
-    /// Zero points of PortCounters and of the two detail attributes.
+    /// Zero points of the events in PortCounters and in the two detail attributes.
     zero: [u32; event::COUNT],
-    /// Zero points of PortCountersExtended.
-    zero_extended: [u32; 14],
-    /// Zero points of the traffic counters of PortCounters.
+    /// Zero points of the events in PortCountersExtended.
+    zero_ext: [u32; event::COUNTERS],
+    /// Zero points of data sent and received, packets sent and received in PortCounters.
     zero_traffic: [u64; 4],
-    /// Zero points of the traffic counters of PortCountersExtended, then those of its unicast counters.
-    zero_traffic_extended: [u64; 6],
+    /// Zero points of the first six counters of PortCountersExtended.
+    zero_traffic_ext: [u64; 6],
 }
 
 impl Counters {
@@ -76,46 +130,13 @@ impl Counters {
     }
 }
 
-mod port_counters {
-    use super::Field;
-    pub(super) const PORT_SELECT: usize = 1;
-    pub(super) const COUNTER_SELECT: Field = Field::whole(2, 16);
-    pub(super) const COUNTER_SELECT2: Field = Field::whole(18, 8);
-}
-
-/// PortCounters: select bit (16 and up are in CounterSelect2), field, event.
-const ERRORS: [(u32, Field, usize); 14] = [
-    (0, Field::whole(4, 16), event::SYMBOL),
-    (1, Field::whole(6, 8), event::LINK_RECOVERY),
-    (2, Field::whole(7, 8), event::LINK_DOWNED),
-    (3, Field::whole(8, 16), event::RCV_ERRORS),
-    (4, Field::whole(10, 16), event::RCV_REMOTE_PHYSICAL),
-    (5, Field::whole(12, 16), event::SWITCH_RELAY),
-    (6, Field::whole(14, 16), event::XMIT_DISCARDS),
-    (7, Field::whole(16, 8), event::XMIT_CONSTRAINT),
-    (8, Field::whole(17, 8), event::RCV_CONSTRAINT),
-    (9, Field::bits(19, 7, 4), event::LOCAL_INTEGRITY),
-    (10, Field::bits(19, 3, 0), event::OVERRUN),
-    (11, Field::whole(22, 16), event::VL15_DROPPED),
-    (16, Field::whole(40, 32), event::XMIT_WAIT),
-    (17, Field::whole(20, 16), event::QP1_DROPPED),
-];
-
-/// PortCounters: select bit, field, index of the traffic counter.
-const TRAFFIC: [(u32, Field, usize); 4] = [
-    (12, Field::whole(24, 32), XMIT_DATA),
-    (13, Field::whole(28, 32), RCV_DATA),
-    (14, Field::whole(32, 32), XMIT_PKTS),
-    (15, Field::whole(36, 32), RCV_PKTS),
-];
-
-type PmaData = [u8; 192];
+type PmaData = [u8; pma::DATA_LEN];
 
 impl Shard {
     /// Handles a GMP request that is for the node of `at`.
     pub(crate) fn gma(&mut self, at: u32, pkt: &mut Packet) -> SmaOutcome {
         let method = mad::METHOD.get_u8(&pkt.mad);
-        if mad::MGMT_CLASS.get_u8(&pkt.mad) != CLASS || !matches!(method, method::GET | method::SET) {
+        if mad::MGMT_CLASS.get_u8(&pkt.mad) != class::PERF || !matches!(method, method::GET | method::SET) {
             return SmaOutcome::ToAgent;
         }
         if mad::CLASS_VERSION.get_u8(&pkt.mad) != 1 {
@@ -123,37 +144,33 @@ impl Shard {
             return SmaOutcome::Reply;
         }
         let is_set = method == method::SET;
-        let attribute = mad::ATTRIBUTE.get_u16(&pkt.mad);
-        let data: &mut PmaData =
-            pkt.mad[DATA..].first_chunk_mut().expect("a MAD has 192 bytes after byte 64");
+        let attribute = mad::ATTR_ID.get_u16(&pkt.mad);
+        let data = pma::data_mut(&mut pkt.mad);
         let status = match (attribute, is_set) {
-            (0x0001, false) => self.pma_class_port_info(at, data),
-            (0x0012, _) => self.pma_attribute(at, is_set, data, port_counters),
-            (0x0015, _) => self.pma_attribute(at, is_set, data, receive_error_details),
-            (0x0016, _) => self.pma_attribute(at, is_set, data, discard_details),
-            (0x001D, _) => self.pma_attribute(at, is_set, data, port_counters_extended),
-            _ => status::BAD_ATTRIBUTE,
+            (attr::CLASS_PORT_INFO, false) => self.pma_class_port_info(at, data),
+            (attr::PORT_COUNTERS, _) => self.pma_attribute(at, is_set, data, show_port_counters),
+            (attr::PORT_RCV_ERROR_DETAILS, _) => self.pma_attribute(at, is_set, data, show_rcv_details),
+            (attr::PORT_XMIT_DISCARD_DETAILS, _) => {
+                self.pma_attribute(at, is_set, data, show_discard_details)
+            }
+            (attr::PORT_COUNTERS_EXT, _) => self.pma_attribute(at, is_set, data, show_port_counters_ext),
+            _ => status::UNSUPPORTED_METHOD_ATTR,
         };
         make_answer(pkt, status);
         SmaOutcome::Reply
     }
 
     fn pma_class_port_info(&self, at: u32, data: &mut PmaData) -> u16 {
-        /// Extended width with unicast and multicast counters, PortXmitWait.
-        const CAPABILITIES: u64 = 1 << 9 | 1 << 12;
-        const ALL_PORT_SELECT: u64 = 1 << 8;
-        /// Error counters in PortCountersExtended.
-        const CAPABILITIES2: u64 = 1 << 1;
         /// 4.096 µs times 2^18: the answer comes within about a second.
         const RESPONSE_TIME: u64 = 18;
         let is_switch = self.ports.get(at as usize).is_some_and(|p| p.is_switch);
+        let all_ports = if is_switch { cap_mask::ALL_PORT_SELECT } else { 0 };
         data.fill(0);
-        data[0] = 1;
-        data[1] = 1;
-        let mask = CAPABILITIES | if is_switch { ALL_PORT_SELECT } else { 0 };
-        Field::whole(2, 16).set(data, mask);
-        Field::bits(4, 31, 5).set(data, CAPABILITIES2);
-        Field::bits(4, 4, 0).set(data, RESPONSE_TIME);
+        cpi::BASE_VERSION.set(data, 1);
+        cpi::CLASS_VERSION.set(data, 1);
+        cpi::CAP_MASK.set(data, u64::from(cap_mask::EXT_WIDTH | cap_mask::XMIT_WAIT | all_ports));
+        cpi::CAP_MASK2.set(data, u64::from(cap_mask::MASK2_ADDITIONAL));
+        cpi::RESP_TIME_VALUE.set(data, RESPONSE_TIME);
         0
     }
 
@@ -165,25 +182,20 @@ impl Shard {
         data: &mut PmaData,
         view: fn(&PmaData, bool, &mut PortView<'_>, &mut PmaData),
     ) -> u16 {
-        let Some(hot) = self.ports.get(at as usize) else { return status::BAD_FIELD };
+        let Some(hot) = self.ports.get(at as usize) else { return status::INVALID_FIELD };
         let (first, is_switch, num_ports) = (hot.first, hot.is_switch, hot.num_ports);
-        let ports = match data[port_counters::PORT_SELECT] {
+        let ports = match port_counters::field::PORT_SELECT.get_u8(data) {
             ALL_PORTS if is_switch => 1..=num_ports,
-            0 if !is_switch || !self.has_enhanced_port0(at) => return status::BAD_FIELD,
+            0 if !is_switch || !self.has_enhanced_port0(at) => return status::INVALID_FIELD,
             port if port <= num_ports => port..=port,
-            _ => return status::BAD_FIELD,
+            _ => return status::INVALID_FIELD,
         };
         let mut sum: PmaData = [0; 192];
         for number in ports {
             let index = (first + u32::from(number)) as usize;
             let (Some(hot), Some(cold)) = (self.ports.get(index), self.cold.get_mut(index)) else { continue };
-            let traffic = [
-                hot.xmit_pkts.wrapping_mul(WORDS_PER_MAD),
-                hot.rcv_pkts.wrapping_mul(WORDS_PER_MAD),
-                hot.xmit_pkts,
-                hot.rcv_pkts,
-            ];
-            let mut port = PortView { traffic, counters: &mut cold.counters };
+            let mut port =
+                PortView { xmit_pkts: hot.xmit_pkts, rcv_pkts: hot.rcv_pkts, counters: &mut cold.counters };
             view(data, is_set, &mut port, &mut sum);
         }
         data[4..].copy_from_slice(&sum[4..]);
@@ -201,24 +213,47 @@ impl Shard {
 
 /// Counters of one port while an attribute is made.
 struct PortView<'a> {
-    traffic: [u64; 4],
+    xmit_pkts: u64,
+    rcv_pkts: u64,
     counters: &'a mut Option<Box<Counters>>,
 }
 
+/// The zero points of an attribute: of events by number, of traffic by place in the attribute.
+type Zero = fn(&mut Counters) -> (&mut [u32], &mut [u64]);
+
 impl PortView<'_> {
-    fn event(&self, zero: fn(&Counters) -> &[u32], which: usize) -> u64 {
-        let Some(counters) = self.counters.as_ref() else { return 0 };
-        let zero = zero(counters).get(which).copied().unwrap_or(0);
-        u64::from(counters.total(which).saturating_sub(zero))
-    }
-
-    fn traffic(&self, zero: fn(&Counters) -> &[u64], slot: usize, which: usize) -> u64 {
-        let zero = self.counters.as_ref().and_then(|c| zero(c).get(slot).copied()).unwrap_or(0);
-        self.traffic.get(which).copied().unwrap_or(0).saturating_sub(zero)
-    }
-
-    fn clearing(&mut self) -> &mut Counters {
-        self.counters.get_or_insert_with(Box::default)
+    /// Shows one counter, after clearing it if asked to. `slot` is the place of its zero point if it counts traffic.
+    fn show(&mut self, source: Source, slot: usize, zero: Zero, clear: bool) -> u64 {
+        let total = match source {
+            Source::Event(which) => u64::from(self.counters.as_ref().map_or(0, |c| c.total(which))),
+            Source::XmitData => self.xmit_pkts.wrapping_mul(MAD_DATA_WORDS),
+            Source::RcvData => self.rcv_pkts.wrapping_mul(MAD_DATA_WORDS),
+            Source::XmitPkts => self.xmit_pkts,
+            Source::RcvPkts => self.rcv_pkts,
+            Source::Nothing => return 0,
+        };
+        if clear {
+            self.counters.get_or_insert_with(Box::default);
+        }
+        let Some(counters) = self.counters.as_mut() else { return total };
+        let (events, traffic) = zero(counters);
+        let cleared_at = match source {
+            Source::Event(which) => {
+                let Some(point) = events.get_mut(which) else { return total };
+                if clear {
+                    *point = u32::try_from(total).unwrap_or(u32::MAX);
+                }
+                u64::from(*point)
+            }
+            _ => {
+                let Some(point) = traffic.get_mut(slot) else { return total };
+                if clear {
+                    *point = total;
+                }
+                *point
+            }
+        };
+        total.saturating_sub(cleared_at)
     }
 }
 
@@ -228,75 +263,60 @@ fn add(data: &mut PmaData, field: Field, value: u64) {
     field.set(data, sum);
 }
 
-fn port_counters(request: &PmaData, is_set: bool, port: &mut PortView<'_>, out: &mut PmaData) {
-    let select = u64::from(port_counters::COUNTER_SELECT2.get_u8(request)) << 16
-        | port_counters::COUNTER_SELECT.get(request);
-    let traffic = port.traffic;
-    for (bit, field, which) in ERRORS {
-        if is_set && select >> bit & 1 != 0 {
-            let counters = port.clearing();
-            counters.zero[which] = counters.events[which];
-        }
-        add(out, field, port.event(|c| &c.zero, which));
-    }
-    for (bit, field, which) in TRAFFIC {
-        if is_set && select >> bit & 1 != 0 {
-            port.clearing().zero_traffic[which] = traffic[which];
-        }
-        add(out, field, port.traffic(|c| &c.zero_traffic, which, which));
+fn show_port_counters(request: &PmaData, is_set: bool, port: &mut PortView<'_>, out: &mut PmaData) {
+    use port_counters::{COUNTERS, field};
+    let select =
+        u32::from(field::COUNTER_SELECT2.get_u8(request)) << 16 | field::COUNTER_SELECT.get_u32(request);
+    for (index, ((bit, place), source)) in COUNTERS.iter().zip(PORT_COUNTERS).enumerate() {
+        let clear = is_set && select & bit != 0;
+        // the four traffic counters follow the twelve events with a bit in CounterSelect
+        let slot = index.wrapping_sub(12);
+        add(out, *place, port.show(source, slot, |c| (&mut c.zero, &mut c.zero_traffic), clear));
     }
 }
 
-fn port_counters_extended(request: &PmaData, is_set: bool, port: &mut PortView<'_>, out: &mut PmaData) {
-    let select = Field::whole(2, 16).get(request);
-    let select2 = Field::whole(4, 32).get(request);
-    let traffic = port.traffic;
-    // 4 and 5 are the unicast packets: every MAD is unicast; 6 and 7, multicast, stay 0
-    let sources = [XMIT_DATA, RCV_DATA, XMIT_PKTS, RCV_PKTS, XMIT_PKTS, RCV_PKTS];
-    for (slot, which) in sources.into_iter().enumerate() {
-        if is_set && select >> slot & 1 != 0 {
-            port.clearing().zero_traffic_extended[slot] = traffic[which];
-        }
-        add(out, wide(8, slot), port.traffic(|c| &c.zero_traffic_extended, slot, which));
+fn show_port_counters_ext(request: &PmaData, is_set: bool, port: &mut PortView<'_>, out: &mut PmaData) {
+    use port_counters_ext::{COUNTERS, field};
+    let select = field::COUNTER_SELECT2.get(request) << 16 | field::COUNTER_SELECT.get(request);
+    for (slot, ((bit, place), source)) in COUNTERS.iter().zip(PORT_COUNTERS_EXT).enumerate() {
+        let clear = is_set && select & bit != 0;
+        add(out, *place, port.show(source, slot, |c| (&mut c.zero_ext, &mut c.zero_traffic_ext), clear));
     }
-    for which in 0..14 {
-        if is_set && select2 >> which & 1 != 0 {
-            let counters = port.clearing();
-            counters.zero_extended[which] = counters.events[which];
-        }
-        add(out, wide(72, which), port.event(|c| &c.zero_extended, which));
-    }
-    Field::whole(4, 32).set(out, select2);
+    field::COUNTER_SELECT2.set(out, field::COUNTER_SELECT2.get(request));
 }
 
-/// 64-bit counter `index` of a list that starts at `byte`.
-fn wide(byte: u16, index: usize) -> Field {
-    Field::whole(byte + 8 * u16::try_from(index).unwrap_or(0), 64)
+fn show_rcv_details(request: &PmaData, is_set: bool, port: &mut PortView<'_>, out: &mut PmaData) {
+    use rcv_errors::field as f;
+    let select = f::COUNTER_SELECT.get(request);
+    let fields = [
+        f::LOCAL_PHYSICAL_ERRORS,
+        f::MALFORMED_PACKET_ERRORS,
+        f::BUFFER_OVERRUN_ERRORS,
+        f::DLID_MAPPING_ERRORS,
+        f::VL_MAPPING_ERRORS,
+        f::LOOPING_ERRORS,
+    ];
+    show_details(select, is_set, port, out, event::RCV_DETAILS, &fields);
 }
 
-fn receive_error_details(request: &PmaData, is_set: bool, port: &mut PortView<'_>, out: &mut PmaData) {
-    details(request, is_set, port, out, event::RCV_DETAILS, 6);
+fn show_discard_details(request: &PmaData, is_set: bool, port: &mut PortView<'_>, out: &mut PmaData) {
+    use xmit_discards::field as f;
+    let select = f::COUNTER_SELECT.get(request);
+    let fields = [f::INACTIVE, f::NEIGHBOR_MTU, f::SW_LIFETIME_LIMIT, f::SW_HOQ_LIFETIME_LIMIT];
+    show_details(select, is_set, port, out, event::DISCARD_DETAILS, &fields);
 }
 
-fn discard_details(request: &PmaData, is_set: bool, port: &mut PortView<'_>, out: &mut PmaData) {
-    details(request, is_set, port, out, event::DISCARD_DETAILS, 4);
-}
-
-fn details(
-    request: &PmaData,
+fn show_details(
+    select: u64,
     is_set: bool,
     port: &mut PortView<'_>,
     out: &mut PmaData,
     first: usize,
-    count: u16,
+    fields: &[Field],
 ) {
-    let select = port_counters::COUNTER_SELECT.get(request);
-    for index in 0..count {
-        let which = first + usize::from(index);
-        if is_set && select >> index & 1 != 0 {
-            let counters = port.clearing();
-            counters.zero[which] = counters.events[which];
-        }
-        add(out, Field::whole(4 + 2 * index, 16), port.event(|c| &c.zero, which));
+    for (index, place) in fields.iter().enumerate() {
+        let clear = is_set && select >> index & 1 != 0;
+        let source = Source::Event(first + index);
+        add(out, *place, port.show(source, usize::MAX, |c| (&mut c.zero, &mut c.zero_traffic), clear));
     }
 }

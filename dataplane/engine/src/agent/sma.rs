@@ -9,32 +9,20 @@ mod tables;
 
 use crate::agent::SmaOutcome;
 use crate::agent::m_key::Access;
-use crate::field::{mad, ni, si};
 use crate::node::{LINEAR_FDB_CAP, MULTICAST_FDB_CAP};
 use crate::packet::Packet;
 use crate::setup::has_mlnx_ext_port_info;
-use crate::shard::{Shard, answer_status as status, make_answer, method};
+use crate::shard::{Shard, make_answer};
 use crate::sink::Sink;
 use madplane_shm::drop_reason::DropReason;
+use madplane_wire::mad::{field as mad, method, status};
+use madplane_wire::smp::mlnx_ext_port_info::field as mlnx;
+use madplane_wire::smp::node_info::field as ni;
+use madplane_wire::smp::switch_info::field as si;
+use madplane_wire::smp::{DATA_LEN, SMP_DATA, attr};
 
 /// Attribute data of an SMP.
-pub(crate) type Data = [u8; 64];
-const DATA: usize = 64;
-
-mod attribute {
-    pub(super) const NODE_DESCRIPTION: u16 = 0x0010;
-    pub(super) const NODE_INFO: u16 = 0x0011;
-    pub(super) const SWITCH_INFO: u16 = 0x0012;
-    pub(super) const GUID_INFO: u16 = 0x0014;
-    pub(super) const PORT_INFO: u16 = 0x0015;
-    pub(super) const P_KEY_TABLE: u16 = 0x0016;
-    pub(super) const SL_TO_VL: u16 = 0x0017;
-    pub(super) const VL_ARBITRATION: u16 = 0x0018;
-    pub(super) const LINEAR_FDB: u16 = 0x0019;
-    pub(super) const MULTICAST_FDB: u16 = 0x001B;
-    pub(super) const SM_INFO: u16 = 0x0020;
-    pub(super) const MLNX_EXT_PORT_INFO: u16 = 0xFF90;
-}
+pub(crate) type Data = [u8; DATA_LEN];
 
 /// A request as the attribute functions see it.
 #[derive(Debug, Clone, Copy)]
@@ -85,7 +73,7 @@ impl Shard {
         match method {
             method::GET | method::SET => {}
             method::TRAP_REPRESS => return self.trap_repress(self.endport(at), pkt),
-            _ => return refuse(pkt, method, status::BAD_METHOD),
+            _ => return refuse(pkt, method, status::UNSUPPORTED_METHOD),
         }
         let Some(hot) = self.ports.get(at as usize) else { return SmaOutcome::Silent(None) };
         let request = Request {
@@ -94,7 +82,7 @@ impl Shard {
             is_switch: hot.is_switch,
             num_ports: hot.num_ports,
             is_set: method == method::SET,
-            modifier: mad::MODIFIER.get_u32(&pkt.mad),
+            modifier: mad::ATTR_MOD.get_u32(&pkt.mad),
             show_key,
         };
         self.attribute(now_ns, request, pkt, sink)
@@ -108,14 +96,14 @@ impl Shard {
         pkt: &mut Packet,
         sink: &mut S,
     ) -> SmaOutcome {
-        let attribute = mad::ATTRIBUTE.get_u16(&pkt.mad);
-        if attribute == attribute::SM_INFO {
+        let attribute = mad::ATTR_ID.get_u16(&pkt.mad);
+        if attribute == attr::SM_INFO {
             let endport = self.endport(request.at);
             if self.cold.get(endport as usize).is_some_and(|p| p.is_sm) {
                 return SmaOutcome::ToAgent;
             }
         }
-        if attribute == attribute::PORT_INFO {
+        if attribute == attr::PORT_INFO {
             // the key of the port that the modifier names counts too
             let other = self.port_info_target(&request).map(|at| self.endport(at));
             if let Some(other) = other.filter(|other| *other != self.endport(request.at))
@@ -125,20 +113,20 @@ impl Shard {
             }
         }
         let data: &mut Data =
-            pkt.mad[DATA..].first_chunk_mut().expect("an SMP has 64 bytes of data after byte 64");
+            pkt.mad[SMP_DATA.start..].first_chunk_mut().expect("an SMP has 64 bytes of data after byte 64");
         let status = match (attribute, request.is_set) {
-            (attribute::NODE_INFO, false) => self.get_node_info(&request, data),
-            (attribute::NODE_DESCRIPTION, false) => self.get_description(&request, data),
-            (attribute::PORT_INFO, _) => self.port_info_request(now_ns, &request, data, sink),
-            (attribute::SWITCH_INFO, _) => self.switch_info(&request, data),
-            (attribute::GUID_INFO, _) => self.guid_info(&request, data),
-            (attribute::P_KEY_TABLE, _) => self.p_key_table(&request, data, sink),
-            (attribute::SL_TO_VL, _) => self.sl_to_vl(&request, data),
-            (attribute::VL_ARBITRATION, _) => self.vl_arbitration(&request, data),
-            (attribute::LINEAR_FDB, _) => self.linear_fdb(&request, data),
-            (attribute::MULTICAST_FDB, _) => self.multicast_fdb(&request, data),
-            (attribute::MLNX_EXT_PORT_INFO, _) => self.mlnx_ext_port_info(now_ns, &request, data, sink),
-            _ => status::BAD_ATTRIBUTE,
+            (attr::NODE_INFO, false) => self.get_node_info(&request, data),
+            (attr::NODE_DESC, false) => self.get_description(&request, data),
+            (attr::PORT_INFO, _) => self.port_info_request(now_ns, &request, data, sink),
+            (attr::SWITCH_INFO, _) => self.switch_info(&request, data),
+            (attr::GUID_INFO, _) => self.guid_info(&request, data),
+            (attr::PKEY_TABLE, _) => self.p_key_table(&request, data, sink),
+            (attr::SL_TO_VL, _) => self.sl_to_vl(&request, data),
+            (attr::VL_ARB, _) => self.vl_arbitration(&request, data),
+            (attr::LFT, _) => self.linear_fdb(&request, data),
+            (attr::MFT, _) => self.multicast_fdb(&request, data),
+            (attr::MLNX_EXT_PORT_INFO, _) => self.mlnx_ext_port_info(now_ns, &request, data, sink),
+            _ => status::UNSUPPORTED_METHOD_ATTR,
         };
         make_answer(pkt, status);
         SmaOutcome::Reply
@@ -151,14 +139,14 @@ impl Shard {
         let mut info = self.nodes.get(hot.node as usize).map_or([0; 40], |n| n.info);
         let port = if hot.is_switch { hot.first } else { at };
         ni::PORT_GUID.set(&mut info, self.cold.get(port as usize).map_or(0, |p| p.guid));
-        ni::LOCAL_PORT.set(&mut info, u64::from(at - hot.first));
+        ni::LOCAL_PORT_NUM.set(&mut info, u64::from(at - hot.first));
         info
     }
 
     #[inline(always)]
     fn get_node_info(&self, request: &Request, data: &mut Data) -> u16 {
         if request.modifier != 0 {
-            return status::BAD_FIELD;
+            return status::INVALID_FIELD;
         }
         data[..40].copy_from_slice(&self.node_info_data(request.at));
         data[40..].fill(0);
@@ -167,7 +155,7 @@ impl Shard {
 
     fn get_description(&self, request: &Request, data: &mut Data) -> u16 {
         if request.modifier != 0 {
-            return status::BAD_FIELD;
+            return status::INVALID_FIELD;
         }
         let node = self.ports.get(request.at as usize).map_or(u32::MAX, |p| p.node);
         *data = self.nodes.get(node as usize).map_or([0; 64], |n| n.description);
@@ -182,29 +170,32 @@ impl Shard {
     }
 
     fn switch_info(&mut self, request: &Request, data: &mut Data) -> u16 {
-        let Some(switch) = self.switch_of(request) else { return status::BAD_ATTRIBUTE };
+        let Some(switch) = self.switch_of(request) else { return status::UNSUPPORTED_METHOD_ATTR };
         if request.modifier != 0 {
-            return status::BAD_FIELD;
+            return status::INVALID_FIELD;
         }
         let mut status = 0;
         if request.is_set {
             let info = &mut switch.info;
-            let top = si::LINEAR_TOP.get_u16(data);
+            let top = si::LINEAR_FDB_TOP.get_u16(data);
             if top < LINEAR_FDB_CAP {
-                si::LINEAR_TOP.set(info, u64::from(top));
+                si::LINEAR_FDB_TOP.set(info, u64::from(top));
                 switch.linear_fdb_top = top;
             } else {
-                status = status::BAD_FIELD;
+                status = status::INVALID_FIELD;
             }
-            let top = si::MULTICAST_TOP.get_u16(data);
+            let top = si::MULTICAST_FDB_TOP.get_u16(data);
             if top == 0 || (0xC000..0xC000 + MULTICAST_FDB_CAP).contains(&top) {
-                si::MULTICAST_TOP.set(info, u64::from(top));
+                si::MULTICAST_FDB_TOP.set(info, u64::from(top));
             } else {
-                status = status::BAD_FIELD;
+                status = status::INVALID_FIELD;
             }
-            for field in
-                [si::DEFAULT_PORT, si::DEFAULT_MCAST_PRIMARY, si::DEFAULT_MCAST_NOT_PRIMARY, si::LIFE_TIME]
-            {
+            for field in [
+                si::DEFAULT_PORT,
+                si::DEFAULT_MCAST_PRIMARY_PORT,
+                si::DEFAULT_MCAST_NOT_PRIMARY_PORT,
+                si::LIFE_TIME_VALUE,
+            ] {
                 field.set(info, field.get(data));
             }
             if si::PORT_STATE_CHANGE.get_bool(data) {
@@ -226,25 +217,25 @@ impl Shard {
     ) -> u16 {
         let node = self.ports.get(request.at as usize).map_or(u32::MAX, |p| p.node);
         if !self.nodes.get(node as usize).is_some_and(|n| has_mlnx_ext_port_info(n.device_id)) {
-            return status::BAD_ATTRIBUTE;
+            return status::UNSUPPORTED_METHOD_ATTR;
         }
-        let Some(at) = self.port_info_target(request) else { return status::BAD_FIELD };
-        let Some(cold) = self.cold.get_mut(at as usize) else { return status::BAD_FIELD };
+        let Some(at) = self.port_info_target(request) else { return status::INVALID_FIELD };
+        let Some(cold) = self.cold.get_mut(at as usize) else { return status::INVALID_FIELD };
         let mut status = 0;
         let mut changed = false;
-        if request.is_set && data[3] & 1 != 0 {
-            match data[11] {
+        if request.is_set && mlnx::STATE_CHANGE_ENABLE.get_u8(data) == 1 {
+            match mlnx::LINK_SPEED_ENABLED.get_u8(data) {
                 wanted @ 0..=1 if wanted <= u8::from(cold.fdr10.supported) => {
                     changed = cold.fdr10.enabled != (wanted == 1);
                     cold.fdr10.enabled = wanted == 1;
                 }
-                _ => status = status::BAD_FIELD,
+                _ => status = status::INVALID_FIELD,
             }
         }
         data.fill(0);
-        data[7] = u8::from(cold.fdr10.supported);
-        data[11] = u8::from(cold.fdr10.enabled);
-        data[15] = u8::from(cold.fdr10.active);
+        mlnx::LINK_SPEED_SUPPORTED.set(data, u64::from(cold.fdr10.supported));
+        mlnx::LINK_SPEED_ENABLED.set(data, u64::from(cold.fdr10.enabled));
+        mlnx::LINK_SPEED_ACTIVE.set(data, u64::from(cold.fdr10.active));
         if changed {
             self.offer_changed(now_ns, at, sink);
         }

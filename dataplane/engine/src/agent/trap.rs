@@ -8,13 +8,20 @@
 //! LID. Source: sma-behaviour.md section 8, smi-rules.md section 9, mad-format.md section 6.
 
 use crate::agent::SmaOutcome;
-use crate::field::{Field, mad, ni, pi};
-use crate::node::state;
 use crate::packet::Packet;
-use crate::shard::{Shard, method};
+use crate::shard::Shard;
 use crate::sink::Sink;
-use crate::smi::{self, CLASS_DIRECTED, DR_SLID, HOP_COUNT, RETURN_PATH};
 use madplane_shm::drop_reason::DropReason;
+use madplane_wire::mad::{class, field as mad, method};
+use madplane_wire::smp::field as smp;
+use madplane_wire::smp::node_info::field as ni;
+use madplane_wire::smp::notice::{
+    self, bad_key, bad_m_key, bad_p_key_switch, field as head, kind, link_state, local_change, trap,
+};
+use madplane_wire::smp::port_info::cap_mask;
+use madplane_wire::smp::port_info::field as pi;
+use madplane_wire::smp::port_info::state;
+use madplane_wire::smp::{RETURN_PATH, SMP_DATA, attr};
 use rustc_hash::FxHashMap;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -26,57 +33,11 @@ pub(crate) const MAX_ACTIVE: usize = 16;
 /// Shortest spacing of repeats, whatever SubnetTimeout says.
 pub(crate) const MIN_SPACING_NS: u64 = 10_000_000;
 
-/// Capability bits that allow the traps.
-const CAN_TRAP: u64 = 1 << 3;
-const CAN_REPORT_EXTERNAL_P_KEY: u64 = 1 << 12;
-const CAN_REPORT_CAPABILITY: u64 = 1 << 22;
-const CAN_REPORT_OTHER_CHANGES: u64 = 1 << 26;
+/// Return path entries that a notice has room for.
+const MOST_HOPS: u8 = 30;
+const _: () = assert!(MOST_HOPS as usize == notice::BAD_M_KEY_PATH_LEN);
 
-const NOTICE: u64 = 0x0002;
-
-/// Fields of the notice attribute.
-mod notice {
-    use super::Field;
-    pub(super) const IS_GENERIC: Field = Field::bits(0, 7, 7);
-    pub(super) const TYPE: Field = Field::bits(0, 6, 0);
-    pub(super) const PRODUCER: Field = Field::whole(1, 24);
-    pub(super) const NUMBER: Field = Field::whole(4, 16);
-    pub(super) const ISSUER_LID: Field = Field::whole(6, 16);
-    pub(super) const DETAILS: usize = 10;
-
-    pub(super) const LINK_LID: Field = Field::whole(10, 16);
-    pub(super) const LID: Field = Field::whole(12, 16);
-
-    pub(super) const OTHER_CHANGES: Field = Field::bits(15, 0, 0);
-    pub(super) const CAPABILITY_MASK: Field = Field::whole(16, 32);
-    pub(super) const CHANGE_FLAGS: Field = Field::whole(20, 16);
-    pub(super) const CAPABILITY_MASK2: Field = Field::whole(22, 16);
-
-    pub(super) const DR_SLID: Field = Field::whole(14, 16);
-    pub(super) const METHOD: Field = Field::whole(16, 8);
-    pub(super) const ATTRIBUTE: Field = Field::whole(18, 16);
-    pub(super) const MODIFIER: Field = Field::whole(20, 32);
-    pub(super) const M_KEY: Field = Field::whole(24, 64);
-    pub(super) const DR_NOTICE: Field = Field::bits(33, 7, 7);
-    pub(super) const PATH_TRUNCATED: Field = Field::bits(33, 6, 6);
-    pub(super) const PATH_HOPS: Field = Field::bits(33, 5, 0);
-    pub(super) const PATH: usize = 34;
-
-    pub(super) const LID2: Field = Field::whole(14, 16);
-    pub(super) const KEY: Field = Field::whole(16, 32);
-    pub(super) const SL: Field = Field::bits(20, 31, 28);
-    pub(super) const QP1: Field = Field::bits(20, 23, 0);
-    pub(super) const QP2: Field = Field::bits(24, 23, 0);
-
-    pub(super) const P_KEY: Field = Field::whole(16, 16);
-    pub(super) const SWITCH_SL: Field = Field::bits(18, 31, 28);
-    pub(super) const SWITCH_QP1: Field = Field::bits(18, 23, 0);
-    pub(super) const SWITCH_QP2: Field = Field::bits(22, 23, 0);
-    pub(super) const SWITCH_LID: Field = Field::whole(58, 16);
-    pub(super) const SWITCH_PORT: Field = Field::whole(60, 8);
-}
-
-type Notice = [u8; 64];
+type Notice = [u8; notice::NOTICE_LEN];
 
 /// Which key of a GMP was wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -189,7 +150,7 @@ impl Shard {
         let active = self.traps.active.entry(at).or_default();
         let details = notice::DETAILS..;
         if let Some(same) = active.iter_mut().find(|t| {
-            notice::NUMBER.get(&t.notice) == notice::NUMBER.get(&notice)
+            head::TRAP_NUMBER.get(&t.notice) == head::TRAP_NUMBER.get(&notice)
                 && t.notice[details.clone()] == notice[details.clone()]
         }) {
             same.again = true;
@@ -228,17 +189,17 @@ impl Shard {
     fn send_trap<S: Sink>(&mut self, now_ns: u64, at: u32, tid: u32, notice: &Notice, sink: &mut S) {
         let Some(cold) = self.cold.get(at as usize) else { return };
         let mut pkt = Packet {
-            dlid: pi::SM_LID.get_u16(&cold.info),
-            sl: pi::SM_SL.get_u8(&cold.info),
+            dlid: pi::MASTER_SM_LID.get_u16(&cold.info),
+            sl: pi::MASTER_SM_SL.get_u8(&cold.info),
             ..Packet::default()
         };
         mad::BASE_VERSION.set(&mut pkt.mad, 1);
-        mad::MGMT_CLASS.set(&mut pkt.mad, u64::from(smi::CLASS_LID));
+        mad::MGMT_CLASS.set(&mut pkt.mad, u64::from(class::SUBN_LID));
         mad::CLASS_VERSION.set(&mut pkt.mad, 1);
         mad::METHOD.set(&mut pkt.mad, u64::from(method::TRAP));
         mad::TID.set(&mut pkt.mad, u64::from(tid));
-        mad::ATTRIBUTE.set(&mut pkt.mad, NOTICE);
-        pkt.mad[64..128].copy_from_slice(notice);
+        mad::ATTR_ID.set(&mut pkt.mad, u64::from(attr::NOTICE));
+        pkt.mad[SMP_DATA].copy_from_slice(notice);
         self.send_from_agent(now_ns, at, &mut pkt, sink);
     }
 
@@ -252,7 +213,9 @@ impl Shard {
         if active.is_empty() {
             self.traps.active.remove(&at);
         }
-        if trap.again && matches!(notice::NUMBER.get(&trap.notice), 128 | 144) {
+        if trap.again
+            && matches!(head::TRAP_NUMBER.get_u16(&trap.notice), trap::LINK_STATE_CHANGE | trap::LOCAL_CHANGE)
+        {
             self.traps.queue(at, trap.notice);
         }
         SmaOutcome::Silent(None)
@@ -262,68 +225,77 @@ impl Shard {
         let (Some(hot), Some(cold)) = (self.ports.get(at as usize), self.cold.get(at as usize)) else {
             return false;
         };
-        hot.state == state::ACTIVE && cold.lid != 0 && pi::SM_LID.get_u16(&cold.info) != 0
+        hot.state == state::ACTIVE && cold.lid != 0 && pi::MASTER_SM_LID.get_u16(&cold.info) != 0
     }
 
     /// Starts a notice of endport `at`; `None` if the port may not send it.
-    fn notice(&self, at: u32, number: u64, kind: u64, capability: u64) -> Option<Notice> {
+    fn notice(&self, at: u32, number: u16, kind: u8, capability: u32) -> Option<Notice> {
         let (hot, cold) = (self.ports.get(at as usize)?, self.cold.get(at as usize)?);
-        let capabilities = pi::CAPABILITY_MASK.get(&cold.info);
+        let capabilities = pi::CAP_MASK.get_u32(&cold.info);
         if capabilities & capability != capability || !self.may_trap(at) {
             return None;
         }
         let mut notice = [0; 64];
-        notice::IS_GENERIC.set(&mut notice, 1);
-        notice::TYPE.set(&mut notice, kind);
-        notice::PRODUCER.set(&mut notice, ni::NODE_TYPE.get(&self.nodes.get(hot.node as usize)?.info));
-        notice::NUMBER.set(&mut notice, number);
-        notice::ISSUER_LID.set(&mut notice, u64::from(cold.lid));
+        head::IS_GENERIC.set(&mut notice, 1);
+        head::KIND.set(&mut notice, u64::from(kind));
+        head::PRODUCER.set(&mut notice, ni::NODE_TYPE.get(&self.nodes.get(hot.node as usize)?.info));
+        head::TRAP_NUMBER.set(&mut notice, u64::from(number));
+        head::ISSUER_LID.set(&mut notice, u64::from(cold.lid));
         Some(notice)
     }
 
     /// Trap 128: an external port of the switch with port 0 at `first` changed its state.
     #[cold]
     pub(crate) fn raise_link_trap(&mut self, first: u32) {
-        let Some(mut notice) = self.notice(first, 128, 1, CAN_TRAP) else { return };
-        let lid = notice::ISSUER_LID.get(&notice);
-        notice::LINK_LID.set(&mut notice, lid);
+        let Some(mut notice) = self.notice(first, trap::LINK_STATE_CHANGE, kind::URGENT, cap_mask::TRAP)
+        else {
+            return;
+        };
+        let lid = head::ISSUER_LID.get(&notice);
+        link_state::field::LID.set(&mut notice, lid);
         self.traps.queue(first, notice);
     }
 
     /// Trap 144: the capability mask changed, or another local attribute that `flags` names.
     #[cold]
     pub(crate) fn raise_change_trap(&mut self, at: u32, flags: u16) {
-        let capability = if flags == 0 { CAN_REPORT_CAPABILITY } else { CAN_REPORT_OTHER_CHANGES };
-        let Some(mut notice) = self.notice(at, 144, 4, CAN_TRAP | capability) else { return };
+        let capability = if flags == 0 { cap_mask::CAP_MASK_NOTICE } else { cap_mask::OTHER_LOCAL_CHANGES };
+        let Some(mut notice) =
+            self.notice(at, trap::LOCAL_CHANGE, kind::INFORMATIONAL, cap_mask::TRAP | capability)
+        else {
+            return;
+        };
         let Some(cold) = self.cold.get(at as usize) else { return };
-        notice::LID.set(&mut notice, u64::from(cold.lid));
-        notice::OTHER_CHANGES.set(&mut notice, u64::from(flags != 0));
-        notice::CAPABILITY_MASK.set(&mut notice, pi::CAPABILITY_MASK.get(&cold.info));
-        notice::CHANGE_FLAGS.set(&mut notice, u64::from(flags));
-        notice::CAPABILITY_MASK2.set(&mut notice, pi::CAPABILITY_MASK2.get(&cold.info));
+        local_change::field::LID.set(&mut notice, u64::from(cold.lid));
+        local_change::field::OTHER_LOCAL_CHANGES.set(&mut notice, u64::from(flags != 0));
+        local_change::field::CAP_MASK.set(&mut notice, pi::CAP_MASK.get(&cold.info));
+        local_change::field::CHANGES.set(&mut notice, u64::from(flags));
+        local_change::field::CAP_MASK2.set(&mut notice, pi::CAP_MASK2.get(&cold.info));
         self.traps.queue(at, notice);
     }
 
     /// Trap 256: `pkt` came with a wrong M_Key.
     #[cold]
     pub(crate) fn raise_m_key_trap(&mut self, at: u32, pkt: &Packet) {
-        let Some(mut notice) = self.notice(at, 256, 2, CAN_TRAP) else { return };
+        let Some(mut notice) = self.notice(at, trap::BAD_M_KEY, kind::SECURITY, cap_mask::TRAP) else {
+            return;
+        };
         let n = &mut notice;
-        notice::LID.set(n, u64::from(pkt.slid));
-        notice::METHOD.set(n, mad::METHOD.get(&pkt.mad));
-        notice::ATTRIBUTE.set(n, mad::ATTRIBUTE.get(&pkt.mad));
-        notice::MODIFIER.set(n, mad::MODIFIER.get(&pkt.mad));
-        notice::M_KEY.set(n, mad::M_KEY.get(&pkt.mad));
-        if mad::MGMT_CLASS.get_u8(&pkt.mad) == CLASS_DIRECTED {
-            let hops = pkt.mad[HOP_COUNT];
-            let shown = hops.min(30);
-            notice::DR_SLID.set(n, u64::from(u16::from_be_bytes([pkt.mad[DR_SLID], pkt.mad[DR_SLID + 1]])));
-            notice::DR_NOTICE.set(n, 1);
-            notice::PATH_TRUNCATED.set(n, u64::from(hops > shown));
-            notice::PATH_HOPS.set(n, u64::from(shown));
+        bad_m_key::field::LID.set(n, u64::from(pkt.slid));
+        bad_m_key::field::METHOD.set(n, mad::METHOD.get(&pkt.mad));
+        bad_m_key::field::ATTR_ID.set(n, mad::ATTR_ID.get(&pkt.mad));
+        bad_m_key::field::ATTR_MOD.set(n, mad::ATTR_MOD.get(&pkt.mad));
+        bad_m_key::field::M_KEY.set(n, smp::M_KEY.get(&pkt.mad));
+        if mad::MGMT_CLASS.get_u8(&pkt.mad) == class::SUBN_DIRECTED {
+            let hops = smp::HOP_COUNT.get_u8(&pkt.mad);
+            let shown = hops.min(MOST_HOPS);
+            bad_m_key::field::DR_SLID.set(n, smp::DR_SLID.get(&pkt.mad));
+            bad_m_key::field::DR_NOTICE.set(n, 1);
+            bad_m_key::field::PATH_TRUNCATED.set(n, u64::from(hops > shown));
+            bad_m_key::field::HOP_COUNT.set(n, u64::from(shown));
             let from = RETURN_PATH + 1;
-            n[notice::PATH..notice::PATH + usize::from(shown)]
-                .copy_from_slice(&pkt.mad[from..from + usize::from(shown)]);
+            let to = bad_m_key::field::RETURN_PATH.byte();
+            n[to..to + usize::from(shown)].copy_from_slice(&pkt.mad[from..from + usize::from(shown)]);
         }
         self.traps.queue(at, notice);
     }
@@ -332,17 +304,17 @@ impl Shard {
     #[cold]
     pub(crate) fn raise_key_trap(&mut self, at: u32, kind: KeyViolation, pkt: &Packet) {
         let (number, key) = match kind {
-            KeyViolation::PKey => (257, u32::from(pkt.p_key)),
-            KeyViolation::QKey => (258, pkt.q_key),
+            KeyViolation::PKey => (trap::BAD_P_KEY, u32::from(pkt.p_key)),
+            KeyViolation::QKey => (trap::BAD_Q_KEY, pkt.q_key),
         };
-        let Some(mut notice) = self.notice(at, number, 2, CAN_TRAP) else { return };
+        let Some(mut notice) = self.notice(at, number, kind::SECURITY, cap_mask::TRAP) else { return };
         let n = &mut notice;
-        notice::LID.set(n, u64::from(pkt.slid));
-        notice::LID2.set(n, u64::from(pkt.dlid));
-        notice::KEY.set(n, u64::from(key));
-        notice::SL.set(n, u64::from(pkt.sl));
-        notice::QP1.set(n, u64::from(pkt.src_qp));
-        notice::QP2.set(n, u64::from(pkt.dst_qp));
+        bad_key::field::LID1.set(n, u64::from(pkt.slid));
+        bad_key::field::LID2.set(n, u64::from(pkt.dlid));
+        bad_key::field::KEY.set(n, u64::from(key));
+        bad_key::field::SL.set(n, u64::from(pkt.sl));
+        bad_key::field::QP1.set(n, u64::from(pkt.src_qp));
+        bad_key::field::QP2.set(n, u64::from(pkt.dst_qp));
         self.traps.queue(at, notice);
     }
 
@@ -350,17 +322,24 @@ impl Shard {
     #[cold]
     pub(crate) fn raise_partition_trap(&mut self, port: u32, pkt: &Packet) {
         let at = self.endport(port);
-        let Some(mut notice) = self.notice(at, 259, 2, CAN_TRAP | CAN_REPORT_EXTERNAL_P_KEY) else { return };
+        let Some(mut notice) = self.notice(
+            at,
+            trap::BAD_P_KEY_SWITCH,
+            kind::SECURITY,
+            cap_mask::TRAP | cap_mask::PKEY_SW_EXT_PORT_TRAP,
+        ) else {
+            return;
+        };
         let n = &mut notice;
-        notice::LID.set(n, u64::from(pkt.slid));
-        notice::LID2.set(n, u64::from(pkt.dlid));
-        notice::P_KEY.set(n, u64::from(pkt.p_key));
-        notice::SWITCH_SL.set(n, u64::from(pkt.sl));
-        notice::SWITCH_QP1.set(n, u64::from(pkt.src_qp));
-        notice::SWITCH_QP2.set(n, u64::from(pkt.dst_qp));
-        let lid = notice::ISSUER_LID.get(n);
-        notice::SWITCH_LID.set(n, lid);
-        notice::SWITCH_PORT.set(n, u64::from(port - at));
+        bad_p_key_switch::field::LID1.set(n, u64::from(pkt.slid));
+        bad_p_key_switch::field::LID2.set(n, u64::from(pkt.dlid));
+        bad_p_key_switch::field::P_KEY.set(n, u64::from(pkt.p_key));
+        bad_p_key_switch::field::SL.set(n, u64::from(pkt.sl));
+        bad_p_key_switch::field::QP1.set(n, u64::from(pkt.src_qp));
+        bad_p_key_switch::field::QP2.set(n, u64::from(pkt.dst_qp));
+        let lid = head::ISSUER_LID.get(n);
+        bad_p_key_switch::field::SWITCH_LID.set(n, lid);
+        bad_p_key_switch::field::PORT.set(n, u64::from(port - at));
         self.traps.queue(at, notice);
     }
 }

@@ -6,13 +6,15 @@
 use super::Shard;
 use crate::agent::pma::event;
 use crate::agent::trap::KeyViolation;
-use crate::field::pi;
 use crate::lid_route;
-use crate::node::{PortCold, state};
+use crate::node::PortCold;
 use crate::packet::Packet;
 use crate::partition::{find_match, p_key_matches};
 use crate::smi::{self, SmiNode, Verdict};
 use madplane_shm::drop_reason::DropReason;
+use madplane_wire::Field;
+use madplane_wire::smp::port_info::field as pi;
+use madplane_wire::smp::port_info::state;
 
 /// Q_Key of QP1.
 pub(crate) const GSI_Q_KEY: u32 = 0x8001_0000;
@@ -87,7 +89,7 @@ impl Shard {
         let arrival = u8::try_from((at - hot.first) & 0xFF).unwrap_or(0);
         let is_switch = hot.is_switch;
         let ours = view.owns_lid(arrival, pkt.dlid);
-        if is_switch && enforced(cold, pi::ENFORCE_IN, pkt.p_key) {
+        if is_switch && enforced(cold, pi::PARTITION_ENFORCEMENT_INBOUND, pkt.p_key) {
             self.constraint_violation(at, event::RCV_CONSTRAINT, pkt);
             return Verdict::discard(DropReason::PartitionEnforcement);
         }
@@ -115,7 +117,7 @@ impl Shard {
         if !active {
             return Verdict::Discard { reason: DropReason::RoutePortDown, output: port };
         }
-        if enforced(cold, pi::ENFORCE_OUT, pkt.p_key) {
+        if enforced(cold, pi::PARTITION_ENFORCEMENT_OUTBOUND, pkt.p_key) {
             self.constraint_violation(out, event::XMIT_CONSTRAINT, pkt);
             return Verdict::discard(DropReason::PartitionEnforcement);
         }
@@ -193,7 +195,7 @@ fn refuse_dlid(dlid: u16) -> Option<Verdict> {
 }
 
 /// Whether a switch port with partition enforcement refuses `p_key`.
-fn enforced(cold: &PortCold, side: crate::field::Field, p_key: u16) -> bool {
+fn enforced(cold: &PortCold, side: Field, p_key: u16) -> bool {
     side.get_bool(&cold.info) && !cold.p_keys().iter().any(|entry| p_key_matches(p_key, *entry))
 }
 
@@ -203,7 +205,7 @@ fn vl_refused(cold: Option<&PortCold>, input: u8, sl: u8) -> Option<DropReason> 
     let map = cold.sl_to_vl(input);
     let pair = map.get(usize::from(sl & 15) / 2).copied().unwrap_or(0xFF);
     let vl = if sl & 1 == 0 { pair >> 4 } else { pair & 15 };
-    let operational = match pi::OP_VLS.get_u8(&cold.info) {
+    let operational = match pi::OPERATIONAL_VLS.get_u8(&cold.info) {
         0 | 1 => 1,
         2 => 2,
         3 => 4,

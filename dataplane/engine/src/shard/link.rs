@@ -8,10 +8,12 @@
 use super::Shard;
 use crate::NodeId;
 use crate::agent::pma::event;
-use crate::field::{pi, si};
-use crate::node::{NO_PEER, phys, state};
+use crate::node::NO_PEER;
 use crate::setup;
 use crate::sink::{LinkOffer, PeerEvent, PeerEventKind, Sink};
+use madplane_wire::smp::port_info::field as pi;
+use madplane_wire::smp::port_info::{phys_state as phys, state};
+use madplane_wire::smp::switch_info::field as si;
 
 /// Who changed the state of a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -144,8 +146,11 @@ impl Shard {
             return;
         }
         if let Some(cold) = self.cold.get_mut(at as usize) {
-            cold.want =
-                if pi::DOWN_DEFAULT.get_u8(&cold.info) == phys::SLEEP { phys::SLEEP } else { phys::POLLING };
+            cold.want = if pi::LINK_DOWN_DEFAULT_STATE.get_u8(&cold.info) == phys::SLEEP {
+                phys::SLEEP
+            } else {
+                phys::POLLING
+            };
         }
         self.take_down(at, Cause::Link, sink);
     }

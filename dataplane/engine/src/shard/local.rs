@@ -5,28 +5,11 @@
 
 use super::Shard;
 use crate::agent::SmaOutcome;
-use crate::field::mad;
 use crate::packet::Packet;
 use crate::sink::Sink;
 use crate::smi;
 use madplane_shm::drop_reason::DropReason;
-
-pub(crate) mod method {
-    pub(crate) const GET: u8 = 0x01;
-    pub(crate) const SET: u8 = 0x02;
-    pub(crate) const TRAP: u8 = 0x05;
-    pub(crate) const REPORT: u8 = 0x06;
-    pub(crate) const TRAP_REPRESS: u8 = 0x07;
-    pub(crate) const GET_RESP: u8 = 0x81;
-    pub(crate) const RESPONSE: u8 = 0x80;
-}
-
-pub(crate) mod status {
-    pub(crate) const BAD_VERSION: u16 = 0x04;
-    pub(crate) const BAD_METHOD: u16 = 0x08;
-    pub(crate) const BAD_ATTRIBUTE: u16 = 0x0C;
-    pub(crate) const BAD_FIELD: u16 = 0x1C;
-}
+use madplane_wire::mad::{class, field as mad, method, status};
 
 impl Shard {
     /// Delivers to the node of `at`; true if `pkt` now holds an answer that has to be sent back.
@@ -56,7 +39,7 @@ impl Shard {
         }
         match mad::METHOD.get_u8(&pkt.mad) {
             method::GET | method::SET => {
-                make_answer(pkt, status::BAD_ATTRIBUTE);
+                make_answer(pkt, status::UNSUPPORTED_METHOD_ATTR);
                 true
             }
             _ => {
@@ -87,7 +70,7 @@ impl Shard {
 /// Turns a request into its answer: method GetResp, the status, D set for class 0x81. The data is the caller's business.
 #[inline(always)]
 pub(crate) fn make_answer(pkt: &mut Packet, status: u16) {
-    let directed = mad::MGMT_CLASS.get_u8(&pkt.mad) == smi::CLASS_DIRECTED;
+    let directed = mad::MGMT_CLASS.get_u8(&pkt.mad) == class::SUBN_DIRECTED;
     mad::METHOD.set(&mut pkt.mad, u64::from(method::GET_RESP));
     mad::STATUS.set(&mut pkt.mad, u64::from(status) | if directed { 0x8000 } else { 0 });
 }

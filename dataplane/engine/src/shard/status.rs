@@ -5,8 +5,8 @@
 use super::Shard;
 use crate::NodeId;
 use crate::agent::pma::event;
-use crate::field::pi;
 use crate::sink::Sink;
+use madplane_wire::smp::port_info::field as pi;
 
 /// Traffic of one port since power on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -110,8 +110,8 @@ impl Shard {
             return;
         }
         cold.is_sm = is_sm;
-        let mask = pi::CAPABILITY_MASK.get(&cold.info);
-        pi::CAPABILITY_MASK.set(&mut cold.info, if is_sm { mask | 2 } else { mask & !2 });
+        let mask = pi::CAP_MASK.get(&cold.info);
+        pi::CAP_MASK.set(&mut cold.info, if is_sm { mask | 2 } else { mask & !2 });
         self.raise_change_trap(at, 0);
         self.port_changed(at, sink);
         self.flush_traps(now_ns, sink);

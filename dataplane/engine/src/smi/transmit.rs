@@ -3,12 +3,14 @@
 //! Pure; see the parent module for ownership and invariants. `port` is the adapter port of the agent, 0 on a switch.
 
 use super::{
-    CLASS_DIRECTED, DR_DLID, DR_SLID, HOP_COUNT, HOP_POINTER, INITIAL_PATH, MAX_HOPS, MGMT_CLASS, MULTICAST,
-    PERMISSIVE, RETURN_PATH, STATUS, SmiNode, Verdict, follow_path, lid_at, path, start_tail,
+    DR_DLID, DR_SLID, HOP_COUNT, HOP_POINTER, INITIAL_PATH, MAX_HOPS, MGMT_CLASS, MULTICAST, PERMISSIVE,
+    RETURN_PATH, SmiNode, Verdict, follow_path, lid_at, path, start_tail,
 };
 use crate::lid_route;
 use crate::packet::Packet;
 use madplane_shm::drop_reason::DropReason;
+use madplane_wire::mad::class;
+use madplane_wire::smp::field as smp;
 
 /// Decides about an SMP that a client of this node sends.
 ///
@@ -16,14 +18,14 @@ use madplane_shm::drop_reason::DropReason;
 /// the packet are set on success. Source: smi-rules.md section 6.
 pub fn transmit(node: &impl SmiNode, port: u8, pkt: &mut Packet) -> Verdict {
     let slid = node.own_lid(port) | (u16::from(pkt.path_bits) & node.path_mask(port));
-    if pkt.mad[MGMT_CLASS] != CLASS_DIRECTED {
+    if pkt.mad[MGMT_CLASS] != class::SUBN_DIRECTED {
         return send_by_lid(node, port, slid, pkt);
     }
     let (pointer, count) = (pkt.mad[HOP_POINTER], pkt.mad[HOP_COUNT]);
     if count > MAX_HOPS {
         return Verdict::discard(DropReason::HopCount);
     }
-    let returning = pkt.mad[STATUS] & 0x80 != 0;
+    let returning = smp::DIRECTION.get_bool(&pkt.mad);
     let entry = lid_at(pkt, if returning { DR_DLID } else { DR_SLID });
     if entry != PERMISSIVE {
         return send_leading_part(node, port, slid, returning, pkt);
@@ -60,7 +62,7 @@ pub fn transmit(node: &impl SmiNode, port: u8, pkt: &mut Packet) -> Verdict {
 #[inline(always)]
 pub fn respond(node: &impl SmiNode, port: u8, pkt: &mut Packet) -> Verdict {
     let (slid, dlid) = (pkt.slid, pkt.dlid);
-    if pkt.mad[MGMT_CLASS] != CLASS_DIRECTED {
+    if pkt.mad[MGMT_CLASS] != class::SUBN_DIRECTED {
         pkt.slid = dlid;
         pkt.dlid = slid;
         return answer_by_lid(node, port, pkt);
@@ -135,7 +137,7 @@ fn send_by_lid(node: &impl SmiNode, port: u8, slid: u16, pkt: &mut Packet) -> Ve
 fn answer_by_lid(node: &impl SmiNode, port: u8, pkt: &mut Packet) -> Verdict {
     let dlid = pkt.dlid;
     if node.owns_lid(port, dlid) {
-        return if pkt.mad[STATUS] & 0x80 != 0 && pkt.mad[MGMT_CLASS] == CLASS_DIRECTED {
+        return if smp::DIRECTION.get_bool(&pkt.mad) && pkt.mad[MGMT_CLASS] == class::SUBN_DIRECTED {
             Verdict::Client
         } else {
             Verdict::Local

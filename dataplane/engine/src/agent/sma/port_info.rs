@@ -4,15 +4,15 @@
 //! bits, the local port and a hidden M_Key. Source: sma-behaviour.md sections 3 and 4.
 
 use super::{Data, Request};
-use crate::field::{Field, pi};
-use crate::node::{phys, state};
-use crate::shard::{Shard, answer_status as status};
+use crate::shard::Shard;
 use crate::sink::{FabricEvent, Sink};
 use crate::smi::MULTICAST;
-
-/// Flags of trap 144.
-const WIDTH_CHANGED: u16 = 0x02;
-const SPEED_CHANGED: u16 = 0x04;
+use madplane_wire::Field;
+use madplane_wire::mad::status;
+use madplane_wire::smp::notice::change;
+use madplane_wire::smp::port_info::field as pi;
+use madplane_wire::smp::port_info::{phys_state as phys, state};
+use madplane_wire::smp::switch_info::field as si;
 
 /// What a Set changed beyond the image.
 #[derive(Debug, Default)]
@@ -28,7 +28,7 @@ struct Effects {
 
 impl Effects {
     fn refuse(&mut self) {
-        self.status = status::BAD_FIELD;
+        self.status = status::INVALID_FIELD;
     }
 }
 
@@ -48,9 +48,9 @@ impl Shard {
             return [0; 64];
         };
         let mut data = cold.info;
-        pi::STATE.set(&mut data, u64::from(hot.state));
-        pi::PHYS_STATE.set(&mut data, u64::from(hot.phys));
-        pi::LOCAL_PORT.set(&mut data, u64::from(arrival));
+        pi::PORT_STATE.set(&mut data, u64::from(hot.state));
+        pi::PORT_PHYS_STATE.set(&mut data, u64::from(hot.phys));
+        pi::LOCAL_PORT_NUM.set(&mut data, u64::from(arrival));
         if !show_key {
             pi::M_KEY.set(&mut data, 0);
         }
@@ -64,12 +64,12 @@ impl Shard {
         data: &mut Data,
         sink: &mut S,
     ) -> u16 {
-        let Some(at) = self.port_info_target(request) else { return status::BAD_FIELD };
+        let Some(at) = self.port_info_target(request) else { return status::INVALID_FIELD };
         let mut status = 0;
         let mut reregister = false;
         if request.is_set {
             if !request.is_switch && at != request.at {
-                status = status::BAD_FIELD;
+                status = status::INVALID_FIELD;
             } else {
                 status = self.set_port_info(now_ns, request, at, data, sink);
                 reregister = self.reregister(at, data, sink);
@@ -93,7 +93,7 @@ impl Shard {
         let port0 = request.is_switch && at == request.first;
         let external = request.is_switch && !port0;
         let extended = request.modifier >> 31 != 0;
-        let Some(cold) = self.cold.get_mut(at as usize) else { return status::BAD_FIELD };
+        let Some(cold) = self.cold.get_mut(at as usize) else { return status::INVALID_FIELD };
         let mut effects = Effects::default();
         let info = &mut cold.info;
         if !external {
@@ -103,7 +103,7 @@ impl Shard {
                     .get(at as usize)
                     .and_then(|hot| self.nodes.get(hot.node as usize))
                     .and_then(|node| self.switches.get(node.switch as usize))
-                    .is_some_and(|s| !crate::field::si::ENHANCED_PORT0.get_bool(&s.info));
+                    .is_some_and(|s| !si::ENHANCED_PORT0.get_bool(&s.info));
             set_endport_fields(info, new, base_port0, &mut effects);
             cold.lid = pi::LID.get_u16(info);
             cold.lmc = pi::LMC.get_u8(info);
@@ -111,12 +111,12 @@ impl Shard {
         set_common_fields(info, new, &mut effects);
         if external {
             for field in [
-                pi::VL_STALL,
+                pi::VL_STALL_COUNT,
                 pi::HOQ_LIFE,
-                pi::ENFORCE_IN,
-                pi::ENFORCE_OUT,
-                pi::FILTER_RAW_IN,
-                pi::FILTER_RAW_OUT,
+                pi::PARTITION_ENFORCEMENT_INBOUND,
+                pi::PARTITION_ENFORCEMENT_OUTBOUND,
+                pi::FILTER_RAW_INBOUND,
+                pi::FILTER_RAW_OUTBOUND,
             ] {
                 copy(info, new, field);
             }
@@ -141,7 +141,7 @@ impl Shard {
 
     /// Carries out PortState and PortPhysicalState; false if they are not allowed.
     fn set_state<S: Sink>(&mut self, now_ns: u64, at: u32, new: &Data, sink: &mut S) -> bool {
-        let (wanted, wanted_phys) = (pi::STATE.get_u8(new), pi::PHYS_STATE.get_u8(new));
+        let (wanted, wanted_phys) = (pi::PORT_STATE.get_u8(new), pi::PORT_PHYS_STATE.get_u8(new));
         let Some(hot) = self.ports.get_mut(at as usize) else { return false };
         match (wanted, wanted_phys) {
             (0, 0) => true,
@@ -177,7 +177,7 @@ impl Shard {
     /// Where a port goes that is told Down without a physical state. A disabled port stays disabled.
     fn down_default(&self, at: u32) -> u8 {
         let Some(cold) = self.cold.get(at as usize) else { return phys::POLLING };
-        match (cold.want, pi::DOWN_DEFAULT.get_u8(&cold.info)) {
+        match (cold.want, pi::LINK_DOWN_DEFAULT_STATE.get_u8(&cold.info)) {
             (phys::DISABLED, _) => phys::DISABLED,
             (_, phys::SLEEP) => phys::SLEEP,
             _ => phys::POLLING,
@@ -201,7 +201,8 @@ fn copy(info: &mut Data, new: &Data, field: Field) {
 
 /// Fields of adapter ports and of switch port 0.
 fn set_endport_fields(info: &mut Data, new: &Data, base_port0: bool, effects: &mut Effects) {
-    let before = [pi::LID, pi::SM_LID, pi::LMC, pi::SM_SL, pi::GID_PREFIX].map(|field| field.get(info));
+    let before =
+        [pi::LID, pi::MASTER_SM_LID, pi::LMC, pi::MASTER_SM_SL, pi::GID_PREFIX].map(|field| field.get(info));
     let lmc = pi::LMC.get(new);
     let lid = pi::LID.get_u16(new);
     let aligned = lid.trailing_zeros() >= pi::LMC.get_u8(new).into();
@@ -211,21 +212,21 @@ fn set_endport_fields(info: &mut Data, new: &Data, base_port0: bool, effects: &m
         copy(info, new, pi::LID);
         copy(info, new, pi::LMC);
     }
-    let sm_lid = pi::SM_LID.get_u16(new);
+    let sm_lid = pi::MASTER_SM_LID.get_u16(new);
     if sm_lid == 0 || sm_lid >= MULTICAST {
         effects.refuse();
     } else {
-        copy(info, new, pi::SM_LID);
+        copy(info, new, pi::MASTER_SM_LID);
     }
     for field in [
         pi::M_KEY,
         pi::GID_PREFIX,
-        pi::M_KEY_LEASE,
-        pi::PROTECT_BITS,
-        pi::SM_SL,
+        pi::M_KEY_LEASE_PERIOD,
+        pi::M_KEY_PROTECT_BITS,
+        pi::MASTER_SM_SL,
         pi::INIT_TYPE,
         pi::SUBNET_TIMEOUT,
-        pi::MCAST_TRAP_SUPPRESSION,
+        pi::MCAST_PKEY_TRAP_SUPPRESSION,
     ] {
         copy(info, new, field);
     }
@@ -234,7 +235,8 @@ fn set_endport_fields(info: &mut Data, new: &Data, base_port0: bool, effects: &m
             field.set(info, 0);
         }
     }
-    let after = [pi::LID, pi::SM_LID, pi::LMC, pi::SM_SL, pi::GID_PREFIX].map(|field| field.get(info));
+    let after =
+        [pi::LID, pi::MASTER_SM_LID, pi::LMC, pi::MASTER_SM_SL, pi::GID_PREFIX].map(|field| field.get(info));
     effects.visible = before != after;
 }
 
@@ -246,11 +248,11 @@ fn set_common_fields(info: &mut Data, new: &Data, effects: &mut Effects) {
     } else {
         copy(info, new, pi::NEIGHBOR_MTU);
     }
-    let vls = pi::OP_VLS.get(new);
+    let vls = pi::OPERATIONAL_VLS.get(new);
     if vls > pi::VL_CAP.get(info) {
         effects.refuse();
     } else if vls != 0 {
-        copy(info, new, pi::OP_VLS);
+        copy(info, new, pi::OPERATIONAL_VLS);
     }
     for field in [pi::VL_HIGH_LIMIT, pi::LOCAL_PHY_ERRORS, pi::OVERRUN_ERRORS] {
         copy(info, new, field);
@@ -259,9 +261,9 @@ fn set_common_fields(info: &mut Data, new: &Data, effects: &mut Effects) {
 
 /// Width, speed and the default state of a port with a link.
 fn set_link_fields(info: &mut Data, new: &Data, extended: bool, effects: &mut Effects) {
-    match pi::DOWN_DEFAULT.get_u8(new) {
+    match pi::LINK_DOWN_DEFAULT_STATE.get_u8(new) {
         0 => {}
-        phys::SLEEP | phys::POLLING => copy(info, new, pi::DOWN_DEFAULT),
+        phys::SLEEP | phys::POLLING => copy(info, new, pi::LINK_DOWN_DEFAULT_STATE),
         _ => effects.refuse(),
     }
     let mut enable = |enabled: Field, supported: Field, all: u64, off: Option<u64>, flag: u16| {
@@ -280,10 +282,22 @@ fn set_link_fields(info: &mut Data, new: &Data, extended: bool, effects: &mut Ef
             effects.offer = true;
         }
     };
-    enable(pi::WIDTH_ENABLED, pi::WIDTH_SUPPORTED, 255, None, WIDTH_CHANGED);
-    enable(pi::SPEED_ENABLED, pi::SPEED_SUPPORTED, 15, None, SPEED_CHANGED);
+    enable(pi::LINK_WIDTH_ENABLED, pi::LINK_WIDTH_SUPPORTED, 255, None, change::LINK_WIDTH_ENABLED);
+    enable(pi::LINK_SPEED_ENABLED, pi::LINK_SPEED_SUPPORTED, 15, None, change::LINK_SPEED_ENABLED);
     if extended {
-        enable(pi::EXT_ENABLED, pi::EXT_SUPPORTED, 31, Some(30), SPEED_CHANGED);
-        enable(pi::EXT2_ENABLED, pi::EXT2_SUPPORTED, 7, None, SPEED_CHANGED);
+        enable(
+            pi::LINK_SPEED_EXT_ENABLED,
+            pi::LINK_SPEED_EXT_SUPPORTED,
+            31,
+            Some(30),
+            change::LINK_SPEED_ENABLED,
+        );
+        enable(
+            pi::LINK_SPEED_EXT_ENABLED2,
+            pi::LINK_SPEED_EXT_SUPPORTED2,
+            7,
+            None,
+            change::LINK_SPEED_ENABLED,
+        );
     }
 }

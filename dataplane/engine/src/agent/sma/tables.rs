@@ -4,19 +4,20 @@
 //! Invariant: entries beyond a capacity are never stored and read 0 (255 in the forwarding table).
 
 use super::{Data, Request};
-use crate::field::pi;
 use crate::node::{
     DEFAULT_P_KEYS, DEFAULT_SL_TO_VL, GUID_CAP, LINEAR_FDB_CAP, MULTICAST_FDB_CAP, P_KEY_CAP, VL_ARB_CAP,
 };
-use crate::shard::{Shard, answer_status as status};
+use crate::shard::Shard;
 use crate::sink::Sink;
+use madplane_wire::mad::status;
+use madplane_wire::smp::port_info::field as pi;
 
 impl Shard {
     pub(super) fn guid_info(&mut self, request: &Request, data: &mut Data) -> u16 {
         let at = self.endport(request.at);
-        let Some(cold) = self.cold.get_mut(at as usize) else { return status::BAD_FIELD };
+        let Some(cold) = self.cold.get_mut(at as usize) else { return status::INVALID_FIELD };
         let cap = usize::from(pi::GUID_CAP.get_u8(&cold.info)).min(GUID_CAP);
-        let Some(block) = block_of(request.modifier, cap.div_ceil(8)) else { return status::BAD_FIELD };
+        let Some(block) = block_of(request.modifier, cap.div_ceil(8)) else { return status::INVALID_FIELD };
         let own = cold.guid;
         let entries = |index: usize| (block * 8 + index < cap).then_some(block * 8 + index);
         if request.is_set {
@@ -44,17 +45,17 @@ impl Shard {
         let port = request.modifier >> 16;
         let at = if request.is_switch {
             if port > u32::from(request.num_ports) {
-                return status::BAD_FIELD;
+                return status::INVALID_FIELD;
             }
             request.first + port
         } else if port == 0 {
             request.at
         } else {
-            return status::BAD_FIELD;
+            return status::INVALID_FIELD;
         };
-        let Some(cold) = self.cold.get_mut(at as usize) else { return status::BAD_FIELD };
+        let Some(cold) = self.cold.get_mut(at as usize) else { return status::INVALID_FIELD };
         let Some(block) = block_of(request.modifier & 0xFFFF, P_KEY_CAP / 32) else {
-            return status::BAD_FIELD;
+            return status::INVALID_FIELD;
         };
         if request.is_set {
             let table = cold.tables_mut().p_keys.get_or_insert_with(|| Box::new(DEFAULT_P_KEYS));
@@ -80,9 +81,9 @@ impl Shard {
         };
         let ports = if request.is_switch { request.num_ports } else { 0 };
         if request.modifier >> 16 != 0 || input > ports || (request.is_switch && output > ports) {
-            return status::BAD_FIELD;
+            return status::INVALID_FIELD;
         }
-        let Some(cold) = self.cold.get_mut(at as usize) else { return status::BAD_FIELD };
+        let Some(cold) = self.cold.get_mut(at as usize) else { return status::INVALID_FIELD };
         if request.is_set
             && let Some(map) = data.first_chunk::<8>()
         {
@@ -105,12 +106,12 @@ impl Shard {
         let at = match port {
             0 if !request.is_switch => request.at,
             _ if request.is_switch && port <= u32::from(request.num_ports) => request.first + port,
-            _ => return status::BAD_FIELD,
+            _ => return status::INVALID_FIELD,
         };
         if !(1..=4).contains(&block) {
-            return status::BAD_FIELD;
+            return status::INVALID_FIELD;
         }
-        let Some(cold) = self.cold.get_mut(at as usize) else { return status::BAD_FIELD };
+        let Some(cold) = self.cold.get_mut(at as usize) else { return status::INVALID_FIELD };
         let index = block as usize - 1;
         // the second half of a priority begins at entry 32
         let stored = if index & 1 == 0 { VL_ARB_CAP * 2 } else { 0 };
@@ -126,9 +127,9 @@ impl Shard {
     }
 
     pub(super) fn linear_fdb(&mut self, request: &Request, data: &mut Data) -> u16 {
-        let Some(switch) = self.switch_of(request) else { return status::BAD_ATTRIBUTE };
+        let Some(switch) = self.switch_of(request) else { return status::UNSUPPORTED_METHOD_ATTR };
         let Some(block) = block_of(request.modifier, usize::from(LINEAR_FDB_CAP) / 64) else {
-            return status::BAD_FIELD;
+            return status::INVALID_FIELD;
         };
         if request.is_set {
             switch.set_lft_block(block, data);
@@ -143,10 +144,10 @@ impl Shard {
 
     pub(super) fn multicast_fdb(&mut self, request: &Request, data: &mut Data) -> u16 {
         let ports = request.num_ports;
-        let Some(switch) = self.switch_of(request) else { return status::BAD_ATTRIBUTE };
+        let Some(switch) = self.switch_of(request) else { return status::UNSUPPORTED_METHOD_ATTR };
         let (block, position) = (request.modifier & 0x1FF, request.modifier >> 28);
         if block >= u32::from(MULTICAST_FDB_CAP) / 32 || position > u32::from(ports) / 16 {
-            return status::BAD_FIELD;
+            return status::INVALID_FIELD;
         }
         let key = position << 16 | block;
         if request.is_set {
