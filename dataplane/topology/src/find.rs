@@ -140,10 +140,18 @@ pub fn parse_endpoint(topology: &Topology, text: &str) -> Result<PortRef, FindEr
         Err(error) => error,
     };
     let Some((name, port)) = text.rsplit_once(':') else { return Err(whole) };
-    if port.is_empty() || !port.bytes().all(|b| b.is_ascii_digit()) || matches!(whole, FindError::Ambiguous { .. }) {
+    if port.is_empty()
+        || !port.bytes().all(|b| b.is_ascii_digit())
+        || matches!(whole, FindError::Ambiguous { .. })
+    {
         return Err(whole);
     }
-    let node = find_node(topology, name)?;
+    let node = match find_node(topology, name) {
+        Ok(node) => node,
+        // The longer name may have been meant if it comes near to one.
+        Err(FindError::Unknown { nearest: None, .. }) => return Err(whole),
+        Err(error) => return Err(error),
+    };
     let entry = &topology.nodes[node as usize];
     let last = entry.num_ports();
     let first = u8::from(entry.kind != NodeKind::Switch);

@@ -96,7 +96,9 @@ impl fmt::Display for GenerateError {
             }
             Self::RepeatedParameter { name } => write!(f, "parameter {name} is given twice"),
             Self::NotAnAssignment { part } => write!(f, "{part:?} is not of the form name=value"),
-            Self::BadValue { name, value, wanted } => write!(f, "{name}={value} is not valid, wanted is {wanted}"),
+            Self::BadValue { name, value, wanted } => {
+                write!(f, "{name}={value} is not valid, wanted is {wanted}")
+            }
             Self::TooManyNodes { nodes } => {
                 write!(f, "{nodes} nodes are more than the {MAX_NODES} that unicast lids suffice for")
             }

@@ -21,7 +21,8 @@ pub use find::{FindError, find_node, parse_endpoint};
 #[doc(hidden)]
 pub use fuzz::fuzz_parse;
 pub use generate::{
-    DEFAULT_RATE, DragonflyPlus, FatTree, GenerateError, Hypercube, KINDS, Random, Ring, Torus, from_spec, generate,
+    DEFAULT_RATE, DragonflyPlus, FatTree, GenerateError, Hypercube, KINDS, Random, Ring, Torus, from_spec,
+    generate,
 };
 pub use graph::{
     DEFAULT_VENDOR_ID, LinkSpeed, LinkWidth, MAX_NODES, Name, Node, NodeKind, Port, PortRef, Topology,

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use madplane_topology::{
-    LinkSpeed, LinkWidth, Name, Node, NodeKind, ParseOptions, PortRef, Topology, from_spec, fuzz_parse, parse,
-    to_ibnetdiscover,
+    LinkSpeed, LinkWidth, Name, Node, NodeKind, ParseOptions, PortRef, Topology, from_spec, fuzz_parse,
+    parse, to_ibnetdiscover,
 };
 use proptest::prelude::*;
 
@@ -40,15 +40,24 @@ fn a_strict_reader_accepts_what_is_written() {
     assert_eq!(parse(to_ibnetdiscover(&topology), &strict).expect("sound").topology, topology);
 }
 
-const WIDTHS: [LinkWidth; 5] =
-    [LinkWidth::X1, LinkWidth::X2, LinkWidth::X4, LinkWidth::X8, LinkWidth::X12];
+const WIDTHS: [LinkWidth; 5] = [LinkWidth::X1, LinkWidth::X2, LinkWidth::X4, LinkWidth::X8, LinkWidth::X12];
 
 /// A node without cables; GUIDs are told apart by `index` unless the small ones are asked for.
 fn node(index: usize) -> impl Strategy<Value = Node> {
     let kind = prop_oneof![Just(NodeKind::Ca), Just(NodeKind::Switch), Just(NodeKind::Router)];
     // Quotes, hashes, brackets, blanks at both ends: all of it may stand in a description.
     let description = "[ -~é]{0,31}";
-    (kind, 1u8..8, description, any::<bool>(), 0u32..1 << 24, any::<u16>(), any::<u64>(), 0u16..0xc000, 0u8..8)
+    (
+        kind,
+        1u8..8,
+        description,
+        any::<bool>(),
+        0u32..1 << 24,
+        any::<u16>(),
+        any::<u64>(),
+        0u16..0xc000,
+        0u8..8,
+    )
         .prop_map(move |(kind, ports, description, enhanced, vendor, device, image, lid, lmc)| {
             let base = if image % 5 == 0 { 0x1 } else { 0xffff_0000_0000_0000 };
             let guid = base + u64::try_from(index).expect("small") * 16;
@@ -72,7 +81,8 @@ fn node(index: usize) -> impl Strategy<Value = Node> {
 
 fn fabric() -> impl Strategy<Value = Topology> {
     let nodes = (1usize..12).prop_flat_map(|count| (0..count).map(node).collect::<Vec<_>>());
-    let cable = (any::<prop::sample::Index>(), 1u8..8, any::<prop::sample::Index>(), 1u8..8, 0usize..5, 0usize..9);
+    let cable =
+        (any::<prop::sample::Index>(), 1u8..8, any::<prop::sample::Index>(), 1u8..8, 0usize..5, 0usize..9);
     (nodes, prop::collection::vec(cable, 0..40), any::<bool>()).prop_map(|(nodes, cables, named)| {
         let mut topology = Topology { nodes, names: Vec::new() };
         for (a, a_port, b, b_port, width, speed) in cables {
@@ -133,9 +143,35 @@ fn no_bytes_break_the_parser() {
         usize::try_from(state >> 33).expect("31 bits") % bound.max(1)
     };
     let pieces: &[&[u8]] = &[
-        b"\"", b"[", b"]", b"(", b")", b"#", b"@", b"=", b"\n", b"\n\n", b"\r\n", b"0", b"1", b"255", b"65536", b"-", b" ",
-        b"Switch 3 \"z\"\n", b"[1] \"z\"[2]\n", b"Ca 1 \"c\"\n", b"lid ", b"\xff", b"\0", b"99999999999999999999",
-        b"switchguid=0x10\n", b"caguid=0x0\n", b"#: port 1 guid 0x10\n", b"include \"ab\"\n", b"4xQDR",
+        b"\"",
+        b"[",
+        b"]",
+        b"(",
+        b")",
+        b"#",
+        b"@",
+        b"=",
+        b"\n",
+        b"\n\n",
+        b"\r\n",
+        b"0",
+        b"1",
+        b"255",
+        b"65536",
+        b"-",
+        b" ",
+        b"Switch 3 \"z\"\n",
+        b"[1] \"z\"[2]\n",
+        b"Ca 1 \"c\"\n",
+        b"lid ",
+        b"\xff",
+        b"\0",
+        b"99999999999999999999",
+        b"switchguid=0x10\n",
+        b"caguid=0x0\n",
+        b"#: port 1 guid 0x10\n",
+        b"include \"ab\"\n",
+        b"4xQDR",
     ];
     for round in 0..3000 {
         let mut text = texts[round % texts.len()].clone();

@@ -4,9 +4,7 @@
 //! but the order of the calls.
 
 use super::GenerateError;
-use crate::graph::{
-    DEFAULT_VENDOR_ID, LinkSpeed, LinkWidth, MAX_NODES, Node, NodeKind, PortRef, Topology,
-};
+use crate::graph::{DEFAULT_VENDOR_ID, LinkSpeed, LinkWidth, MAX_NODES, Node, NodeKind, PortRef, Topology};
 
 /// A fabric under construction.
 #[derive(Debug)]

@@ -114,7 +114,8 @@ impl Hypercube {
         let switches = 1u64 << dim;
         let mut builder = Builder::new(switches, switches.saturating_mul(self.hosts), self.rate)?;
         for index in 0..switches {
-            builder.switch(format!("cube-{index:0width$b}", width = usize::from(self.dim)), dim + self.hosts)?;
+            builder
+                .switch(format!("cube-{index:0width$b}", width = usize::from(self.dim)), dim + self.hosts)?;
         }
         for index in 0..switches {
             for bit in (0..dim).filter(|bit| index & (1 << bit) == 0) {

@@ -34,7 +34,11 @@ impl<'a> Params<'a> {
     }
 
     /// A whole number in `range`, decimal or `0x`; `None` if it is not given.
-    pub(super) fn number<T>(&self, name: &'static str, range: RangeInclusive<T>) -> Result<Option<T>, GenerateError>
+    pub(super) fn number<T>(
+        &self,
+        name: &'static str,
+        range: RangeInclusive<T>,
+    ) -> Result<Option<T>, GenerateError>
     where
         T: TryFrom<u64> + PartialOrd + std::fmt::Display,
     {
@@ -52,8 +56,9 @@ impl<'a> Params<'a> {
     pub(super) fn rate(&self) -> Result<(LinkWidth, LinkSpeed), GenerateError> {
         match self.text("rate") {
             None => Ok(DEFAULT_RATE),
-            Some(text) => parse_rate(text.as_bytes())
-                .ok_or_else(|| bad("rate", text, "width and speed such as 4xEDR (1, 2, 4, 8, 12; SDR to XDR, FDR10)")),
+            Some(text) => parse_rate(text.as_bytes()).ok_or_else(|| {
+                bad("rate", text, "width and speed such as 4xEDR (1, 2, 4, 8, 12; SDR to XDR, FDR10)")
+            }),
         }
     }
 }

@@ -66,7 +66,8 @@ impl Random {
         let mut open: Vec<usize> = (0..used.len()).filter(|index| used[*index] < room).collect();
         for _ in 0..self.links {
             if open.len() < 2 {
-                let wanted = format!("fewer links, these switches have no ports for more than {}", pairs.len());
+                let wanted =
+                    format!("fewer links, these switches have no ports for more than {}", pairs.len());
                 return Err(bad("links", self.links, wanted));
             }
             let first = random.below(open.len());

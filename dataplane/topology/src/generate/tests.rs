@@ -92,24 +92,42 @@ fn nonsense_is_refused_with_what_is_accepted() {
             "unknown kind of fabric \"fattree\", did you mean \"fat-tree\"? \
              (accepted: fat-tree, torus, hypercube, dragonfly+, ring, random)",
         ),
-        ("fat-tree,radx=4", "fat-tree has no parameter \"radx\", did you mean \"radix\"? (accepted: radix, levels, hosts, rate)"),
+        (
+            "fat-tree,radx=4",
+            "fat-tree has no parameter \"radx\", did you mean \"radix\"? (accepted: radix, levels, hosts, rate)",
+        ),
         ("fat-tree,radix=7", "radix=7 is not valid, wanted is an even number from 2 to 254"),
         ("fat-tree,radix=0", "radix=0 is not valid, wanted is a number from 2 to 254"),
-        ("fat-tree,radix=99999999999999999999", "radix=99999999999999999999 is not valid, wanted is a number from 2 to 254"),
+        (
+            "fat-tree,radix=99999999999999999999",
+            "radix=99999999999999999999 is not valid, wanted is a number from 2 to 254",
+        ),
         ("fat-tree,levels=5", "levels=5 is not valid, wanted is a number from 2 to 4"),
-        ("fat-tree,radix=4,hosts=9", "hosts=9 is not valid, wanted is at most 8 for this radix and number of levels"),
+        (
+            "fat-tree,radix=4,hosts=9",
+            "hosts=9 is not valid, wanted is at most 8 for this radix and number of levels",
+        ),
         ("fat-tree,radix=36,levels=4", "250776 nodes are more than the 49151 that unicast lids suffice for"),
         ("fat-tree,radix", "\"radix\" is not of the form name=value"),
         ("fat-tree,radix=4,radix=4", "parameter radix is given twice"),
-        ("fat-tree,rate=5xQDR", "rate=5xQDR is not valid, wanted is width and speed such as 4xEDR (1, 2, 4, 8, 12; SDR to XDR, FDR10)"),
+        (
+            "fat-tree,rate=5xQDR",
+            "rate=5xQDR is not valid, wanted is width and speed such as 4xEDR (1, 2, 4, 8, 12; SDR to XDR, FDR10)",
+        ),
         ("torus,dims=4x0", "dims=4x0 is not valid, wanted is one to six sizes of at least 1, such as 4x4x4"),
         ("torus,dims=4*4", "dims=4*4 is not valid, wanted is sizes such as 4x4x4"),
         ("torus,dims=4x4,hosts=251", "a switch would need 255 ports, 254 are possible"),
-        ("torus,dims=99999999999x99999999999", "18446744073709551615 nodes are more than the 49151 that unicast lids suffice for"),
+        (
+            "torus,dims=99999999999x99999999999",
+            "18446744073709551615 nodes are more than the 49151 that unicast lids suffice for",
+        ),
         ("ring,switches=1", "switches=1 is not valid, wanted is a number from 2 to 49151"),
         ("hypercube,dim=16", "dim=16 is not valid, wanted is a number from 1 to 15"),
         ("dragonfly+,groups=300,spine=1", "a switch would need 303 ports, 254 are possible"),
-        ("random,switches=2,hosts=0,links=254", "links=254 is not valid, wanted is fewer links, these switches have no ports for more than 254"),
+        (
+            "random,switches=2,hosts=0,links=254",
+            "links=254 is not valid, wanted is fewer links, these switches have no ports for more than 254",
+        ),
         ("random,switches=3,hosts=253", "a switch would need 255 ports, 254 are possible"),
     ];
     for (text, expected) in cases {

@@ -300,7 +300,7 @@ fn link(
     Ok(())
 }
 
-/// Gives every port of adapters and routers a GUID, and sees that no two nodes share one.
+/// Gives every port that is to have one a GUID, and sees that no two nodes share one.
 fn complete_port_guids(reader: &mut Reader<'_>) -> Result<(), ParseError> {
     let mut used: FxHashMap<u64, u32> = reader.node_by_guid.clone();
     if let Some((node_guid, port_guid)) = reader.origin
@@ -315,7 +315,7 @@ fn complete_port_guids(reader: &mut Reader<'_>) -> Result<(), ParseError> {
     for index in 0..reader.topology.nodes.len() {
         let number = u32::try_from(index).expect("bounded by MAX_NODES");
         let mut own: FxHashSet<u64> = FxHashSet::default();
-        for port in 1..reader.topology.nodes[index].ports.len() {
+        for port in 0..reader.topology.nodes[index].ports.len() {
             let guid = reader.topology.nodes[index].ports[port].guid;
             if guid == 0 {
                 continue;
@@ -329,10 +329,11 @@ fn complete_port_guids(reader: &mut Reader<'_>) -> Result<(), ParseError> {
                 let line = reader.node_lines[index];
                 let other = reader.node_lines[owner as usize];
                 let message = format!(
-                    "guid 0x{guid:x} of port {port} is used by the node of line {other} too; another is made up"
+                    "guid 0x{guid:x} of port {port} is used by the node of line {other} too; another is taken"
                 );
                 reader.log.fault(line, 1, message)?;
-                reader.topology.nodes[index].ports[port].guid = 0;
+                let node = &mut reader.topology.nodes[index];
+                node.ports[port].guid = if port == 0 { node.guid } else { 0 };
             } else {
                 used.insert(guid, number);
             }
