@@ -201,6 +201,14 @@ impl Field {
         let start = bit / 8;
         let end = (bit + self.width as usize).div_ceil(8);
         assert!(end <= data.len(), "data ends before the field");
+        // Whole words in one load: the loop below becomes eight byte loads otherwise (seen in the assembly of rustc 1.95).
+        if bit.is_multiple_of(8) {
+            match self.width {
+                64 => return get_u64(data, start),
+                32 => return get_u32(data, start) as u64,
+                _ => {}
+            }
+        }
         let mut value = 0_u64;
         let mut at = start;
         while at < end {
@@ -253,7 +261,16 @@ pub const fn get_u32(buf: &[u8], at: usize) -> u32 {
 /// If `buf` ends before `at + 8`.
 #[inline]
 pub const fn get_u64(buf: &[u8], at: usize) -> u64 {
-    (get_u32(buf, at) as u64) << 32 | get_u32(buf, at + 4) as u64
+    u64::from_be_bytes([
+        buf[at],
+        buf[at + 1],
+        buf[at + 2],
+        buf[at + 3],
+        buf[at + 4],
+        buf[at + 5],
+        buf[at + 6],
+        buf[at + 7],
+    ])
 }
 
 /// Writes `value` big-endian at `at`.

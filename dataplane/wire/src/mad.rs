@@ -146,11 +146,11 @@ layout! {
     "MadHeader" 0..24 {
         /// BaseVersion, 1.
         BASE_VERSION base_version: u8 @ 0;
-        /// MgmtClass, see [`class`](crate::mad::class).
+        /// MgmtClass, see [its values](crate::mad::class).
         MGMT_CLASS mgmt_class: u8 @ 1;
         /// ClassVersion: 2 for SA and congestion control, else 1.
         CLASS_VERSION class_version: u8 @ 2;
-        /// Method with the R bit, see [`method`](crate::mad::method).
+        /// Method with the R bit, see [its values](crate::mad::method).
         METHOD method: u8 @ 3;
         /// Status; bit 15 is the direction bit in a directed-route SMP.
         STATUS status: u16 @ 4;

@@ -264,7 +264,7 @@ fn reads_better_in_hex(name: &str) -> bool {
     ];
     let more = [
         "status", "select", "select2", "selects", "prefix", "qp", "qp1", "qp2", "revision", "changes",
-        "class",
+        "class", "method", "slid",
     ];
     name.split('_').any(|word| words.contains(&word) || more.contains(&word)) && !name.ends_with("_cap")
 }

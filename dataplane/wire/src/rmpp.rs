@@ -73,13 +73,13 @@ layout! {
     "RMPP" 24..36 {
         /// RMPPVersion, 1, or 0 without RMPP.
         VERSION version: u8 @ 24;
-        /// RMPPType, see [`kind`](crate::rmpp::kind).
+        /// RMPPType, see [its values](crate::rmpp::kind).
         KIND kind: u8 @ 25;
         /// RRespTime.
         RESP_TIME resp_time: u8 @ 26 [7:3];
-        /// RMPPFlags, see [`flag`](crate::rmpp::flag).
+        /// RMPPFlags, see [its values](crate::rmpp::flag).
         FLAGS flags: u8 @ 26 [2:0];
-        /// RMPPStatus, see [`status`](crate::rmpp::status).
+        /// RMPPStatus, see [its values](crate::rmpp::status).
         STATUS status: u8 @ 27;
         /// SegmentNumber; of an ACK the last segment received in order.
         SEGMENT segment: u32 @ 28;

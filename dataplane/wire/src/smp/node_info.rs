@@ -20,7 +20,7 @@ layout! {
         BASE_VERSION base_version: u8 @ 0;
         /// ClassVersion, 1.
         CLASS_VERSION class_version: u8 @ 1;
-        /// NodeType, see [`node_type`](crate::smp::node_info::node_type).
+        /// NodeType, see [its values](crate::smp::node_info::node_type).
         NODE_TYPE node_type: u8 @ 2;
         /// NumPorts: physical ports, port 0 of a switch not counted.
         NUM_PORTS num_ports: u8 @ 3;

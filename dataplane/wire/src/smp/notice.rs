@@ -82,11 +82,11 @@ layout! {
     "Notice" 0..10 {
         /// IsGeneric.
         IS_GENERIC is_generic: bool @ 0 [7];
-        /// Type, see [`kind`](crate::smp::notice::kind).
+        /// Type, see [its values](crate::smp::notice::kind).
         KIND kind: u8 @ 0 [6:0];
         /// ProducerType (1 CA, 2 switch, 3 router, 4 class manager), or VendorID; 24 bits.
         PRODUCER producer: u32 @ 0 [23:0];
-        /// TrapNumber, see [`trap`](crate::smp::notice::trap), or DeviceID.
+        /// TrapNumber, see [its values](crate::smp::notice::trap), or DeviceID.
         TRAP_NUMBER trap_number: u16 @ 4;
         /// IssuerLID.
         ISSUER_LID issuer_lid: u16 @ 6;
@@ -143,7 +143,7 @@ pub mod local_change {
             OTHER_LOCAL_CHANGES other_local_changes: bool @ 15 [0];
             /// New CapabilityMask.
             CAP_MASK cap_mask: u32 @ 16;
-            /// Change flags, see [`change`](crate::smp::notice::change).
+            /// Change flags, see [its values](crate::smp::notice::change).
             CHANGES changes: u16 @ 20;
             /// New CapabilityMask2.
             CAP_MASK2 cap_mask2: u16 @ 22;

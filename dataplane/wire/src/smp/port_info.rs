@@ -123,7 +123,7 @@ layout! {
         LID lid: u16 @ 16;
         /// MasterSMLID.
         MASTER_SM_LID master_sm_lid: u16 @ 18;
-        /// CapabilityMask, see [`cap_mask`](crate::smp::port_info::cap_mask).
+        /// CapabilityMask, see [its values](crate::smp::port_info::cap_mask).
         CAP_MASK cap_mask: u32 @ 20;
         /// DiagCode.
         DIAG_CODE diag_code: u16 @ 24;
@@ -139,9 +139,9 @@ layout! {
         LINK_WIDTH_ACTIVE link_width_active: u8 @ 31;
         /// LinkSpeedSupported, speed bits.
         LINK_SPEED_SUPPORTED link_speed_supported: u8 @ 32 [7:4];
-        /// PortState, see [`state`](crate::smp::port_info::state).
+        /// PortState, see [its values](crate::smp::port_info::state).
         PORT_STATE port_state: u8 @ 32 [3:0];
-        /// PortPhysicalState, see [`phys_state`](crate::smp::port_info::phys_state).
+        /// PortPhysicalState, see [its values](crate::smp::port_info::phys_state).
         PORT_PHYS_STATE port_phys_state: u8 @ 33 [7:4];
         /// LinkDownDefaultState: 1 Sleep, 2 Polling.
         LINK_DOWN_DEFAULT_STATE link_down_default_state: u8 @ 33 [3:0];
@@ -215,7 +215,7 @@ layout! {
         LINK_SPEED_EXT_ENABLED2 link_speed_ext_enabled2: u8 @ 56 [2:0];
         /// LinkRoundTripLatency, 24 bits.
         LINK_ROUND_TRIP_LATENCY link_round_trip_latency: u32 @ 56 [23:0];
-        /// CapabilityMask2, see [`cap_mask2`](crate::smp::port_info::cap_mask2).
+        /// CapabilityMask2, see [its values](crate::smp::port_info::cap_mask2).
         CAP_MASK2 cap_mask2: u16 @ 60;
         /// LinkSpeedExtActive, extended speed bit.
         LINK_SPEED_EXT_ACTIVE link_speed_ext_active: u8 @ 62 [7:4];

@@ -25,7 +25,7 @@ layout! {
         ACT_COUNT act_count: u32 @ 16;
         /// Priority.
         PRIORITY priority: u8 @ 20 [7:4];
-        /// SMState, see [`state`](crate::smp::sm_info::state).
+        /// SMState, see [its values](crate::smp::sm_info::state).
         STATE state: u8 @ 20 [3:0];
     }
 }
