@@ -159,6 +159,14 @@ impl SegmentHeader {
     }
 }
 
+/// Lists the private fields for [`crate::layout::listing`].
+pub(crate) fn list_fields(out: &mut String) {
+    use std::fmt::Write;
+    use std::mem::offset_of;
+    crate::layout::fields!(out, SegmentHeader: magic version kind header_bytes pid start_ticks boot length_bytes
+        slots reserved);
+}
+
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;

@@ -23,6 +23,7 @@ pub mod doorbell;
 pub mod drop_reason;
 pub mod handoff;
 pub mod header;
+pub mod layout;
 pub mod map;
 pub mod message;
 pub mod paths;

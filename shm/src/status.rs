@@ -178,6 +178,14 @@ const _: () = {
     assert!(crate::drop_reason::DropReason::ALL.len() <= DROP_WORDS);
 };
 
+/// Where the parts of the segment lie, for [`crate::layout::listing`].
+pub(crate) fn placement() -> String {
+    format!(
+        "plane {PLANE_AT} workers {WORKERS_AT} x {MAX_WORKERS} sessions {SESSIONS_AT} x {MAX_SESSIONS} errors {ERRORS_AT} x \
+         {MAX_ERRORS} total {TOTAL_BYTES}"
+    )
+}
+
 /// Why the status of a plane cannot be read or made.
 #[derive(Debug, thiserror::Error)]
 pub enum StatusError {

@@ -1,0 +1,63 @@
+//! The layout as text: every struct, field, offset and size, and every number that travels.
+//!
+//! `tests/layout.rs` compares the listing with `tests/golden/layout.txt` byte for byte, and `scripts/check-layout` refuses a
+//! change of that file without a new [`LAYOUT_VERSION`].
+
+use std::fmt::Write;
+use std::mem::offset_of;
+
+use crate::command::{Command, Event};
+use crate::counters::Counter;
+use crate::drop_reason::DropReason;
+use crate::handoff::{Reply, Request};
+use crate::header::{MAGIC, SegmentHeader};
+use crate::message::{Envelope, MadMessage};
+use crate::ring::{ITEM_BYTES, SLOT_BYTES};
+use crate::session::{CONSUMED_AT, SLEEP_AT, SLOTS_AT};
+use crate::status::{ErrorRecord, PlaneBlock, SessionRecord, WorkerBlock};
+use crate::{LAYOUT_VERSION, handoff, status};
+
+macro_rules! fields {
+    ($out:ident, $name:ident: $($field:ident)*) => {{
+        let (size, align) = (size_of::<$name>(), align_of::<$name>());
+        let _ = writeln!($out, "{} size {size} align {align}", stringify!($name));
+        $( let _ = writeln!($out, "  {:>5} {}", offset_of!($name, $field), stringify!($field)); )*
+    }};
+}
+
+/// Lists the layout of this build.
+pub fn listing() -> String {
+    let mut out = String::new();
+    let _ = writeln!(out, "layout version {LAYOUT_VERSION}");
+    let _ = writeln!(out, "magic {MAGIC:#018x} handoff {:#010x}", handoff::HANDOFF_MAGIC);
+    let _ = writeln!(out, "slot {SLOT_BYTES} item {ITEM_BYTES}");
+    let _ = writeln!(out, "pair consumed {CONSUMED_AT} sleep {SLEEP_AT} slots {SLOTS_AT}");
+    let _ = writeln!(out, "status {}", status::placement());
+    crate::header::list_fields(&mut out);
+    fields!(out, Envelope: kind flags agent slid dlid sl path_bits p_key_index src_qp dst_qp q_key flow_label
+        gid_index hop_limit traffic_class reserved gid length);
+    fields!(out, MadMessage: envelope mad);
+    fields!(out, Request: magic version op flags value qpn mgmt_class class_version rmpp_version method_mask oui
+        reserved selector reserved2);
+    fields!(out, Reply: magic version status value node_guid port_guid system_image_guid port node_type num_ports
+        reserved worker_cpu text reserved2);
+    fields!(out, Command: id kind value selector reserved);
+    fields!(out, Event: id kind status node_guid value port text reserved);
+    fields!(out, PlaneBlock: state workers heartbeat_ns started_unix_ns startup_ns nodes switches links sessions
+        default_node_guid default_port session_slots huge_pages mode fabric program);
+    fields!(out, WorkerBlock: heartbeat_ns cpu thread polls_empty polls_full busy_ns total_ns longest_cycle_ns
+        stalls sessions nodes counters drops);
+    fields!(out, SessionRecord: id pid uid port node_guid since_unix_ns received sent dropped agents worker
+        program node);
+    fields!(out, ErrorRecord: count first_unix_ns last_unix_ns text);
+    let _ = writeln!(out, "SegmentHeader is {} bytes", size_of::<SegmentHeader>());
+    for counter in Counter::ALL {
+        let _ = writeln!(out, "counter {} {}", *counter as u8, counter.label());
+    }
+    for reason in DropReason::ALL {
+        let _ = writeln!(out, "drop {} {}", *reason as u8, reason.label());
+    }
+    out
+}
+
+pub(crate) use fields;
