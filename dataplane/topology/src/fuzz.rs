@@ -10,7 +10,8 @@ use crate::{NodeKind, ParseOptions, Parsed, Topology, check, find_node, parse, t
 /// If an accepted graph is unsound or does not survive being written and read, or an error is not one line.
 pub fn fuzz_parse(data: &[u8]) {
     // The text includes itself once in a while, and a missing file otherwise.
-    let loader = |name: &str| if name.len() % 2 == 0 { Ok(data.to_vec()) } else { Err("absent".to_string()) };
+    let loader =
+        |name: &str| if name.len().is_multiple_of(2) { Ok(data.to_vec()) } else { Err("absent".to_string()) };
     for (strict, stub_undefined) in [(false, false), (false, true), (true, false)] {
         let options = ParseOptions { strict, stub_undefined, loader: Some(&loader) };
         match parse(data, &options) {

@@ -1,6 +1,7 @@
 //! Every collected file is accepted with the counts stated here, or refused with the reason stated here.
 //!
 //! The folder is found by `MADPLANE_SHARED`, else beside the workspace; without it the tests say so and pass.
+#![allow(clippy::print_stdout, reason = "tests say what they skip and which seed they use")]
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;

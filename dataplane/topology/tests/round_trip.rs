@@ -1,4 +1,5 @@
 //! Written and read again, a fabric is the same; and no bytes whatever make the parser panic or break a promise.
+#![allow(clippy::print_stdout, reason = "tests say what they skip and which seed they use")]
 
 use std::path::PathBuf;
 

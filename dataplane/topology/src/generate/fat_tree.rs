@@ -44,7 +44,7 @@ impl FatTree {
     /// # Errors
     /// [`GenerateError::BadValue`] for an odd radix, other levels, or more hosts than ports; [`GenerateError::TooManyNodes`].
     pub fn build(&self) -> Result<Topology, GenerateError> {
-        if self.radix < 2 || self.radix % 2 != 0 || self.radix > 254 {
+        if self.radix < 2 || !self.radix.is_multiple_of(2) || self.radix > 254 {
             return Err(bad("radix", self.radix, "an even number from 2 to 254"));
         }
         if !(2..=4).contains(&self.levels) {

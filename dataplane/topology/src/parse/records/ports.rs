@@ -265,12 +265,11 @@ fn skip_external_port(cursor: &mut Cursor<'_>) {
 fn port_guid(cursor: &mut Cursor<'_>, port: u8) -> u64 {
     let text = cursor.rest();
     let guid = cursor.parenthesised_hex().unwrap_or(0);
-    let label = format_args_eq(text, port);
-    if label { 0 } else { guid }
+    if is_port_label(text, port) { 0 } else { guid }
 }
 
 /// True if `text` starts with the port number itself in brackets.
-fn format_args_eq(text: &[u8], port: u8) -> bool {
+fn is_port_label(text: &[u8], port: u8) -> bool {
     let mut cursor = Cursor::new(text);
     cursor.eat(b'(') && cursor.decimal() == Some(u64::from(port)) && cursor.eat(b')')
 }
