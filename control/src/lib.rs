@@ -1,1 +1,30 @@
-//! Skeleton.
+//! The control side of madplane: the daemon madctld and the operator's command madctl.
+//!
+//! madctld sleeps until something happens and is never on the path of a packet: killing it harms nothing, a restarted
+//! one opens the control channel again. Everything it does is a function of this crate; the binaries read arguments
+//! and set exit codes.
+//!
+//! | what happens | who notices | what follows |
+//! |---|---|---|
+//! | a line on the admin socket | [`reactor`] | [`admin`] reads it, [`plane_link`] gives a command to the plane |
+//! | an event of the plane | [`reactor`], by its doorbell | the waiting client is answered, or a line is logged |
+//! | the plane dies | [`reactor`], by the socket | waiting clients are told at once; the link is tried again |
+//! | the plane's socket appears | [`reactor`], by inotify | the link is tried at once |
+//! | SIGTERM, SIGINT | [`reactor`], by a pipe | orderly end |
+//!
+//! One thread, no locks. Arrows point to the right only: cli → spawn, admin_client → locks, config, sys; reactor → admin,
+//! plane_link → poller. Not here: anything a MAD means, and the state of nodes, which belongs to the fabric.
+#![deny(unsafe_code)]
+
+pub mod admin;
+pub mod admin_client;
+mod admin_peer;
+pub mod cli;
+pub mod config;
+pub mod locks;
+pub mod nearest;
+pub mod plane_link;
+pub mod poller;
+pub mod reactor;
+pub mod spawn;
+pub mod sys;

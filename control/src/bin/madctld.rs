@@ -1,0 +1,92 @@
+//! The control daemon: arguments, log, exit codes.
+//!
+//! Exit codes: 0 stopped in order, 1 could not start or had to end (one line on standard error), 2 wrong usage.
+#![forbid(unsafe_code)]
+
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::RawFd;
+use std::process::ExitCode;
+
+use clap::{Parser, ValueEnum};
+use madplane_control::cli::{output, usage};
+use madplane_control::reactor::{Outcome, Reactor};
+use madplane_control::sys;
+use madplane_shm::paths::{DEFAULT_NAME, PlanePaths};
+use tracing_subscriber::EnvFilter;
+
+/// Sleeps until an operator or the plane has something for it; never on the path of a packet.
+#[derive(Debug, Parser)]
+#[command(name = "madctld", version)]
+struct Arguments {
+    /// Name of the plane.
+    #[arg(long, default_value = DEFAULT_NAME)]
+    name: String,
+    /// How the log is written.
+    #[arg(long, value_enum, default_value_t = LogFormat::Plain)]
+    log_format: LogFormat,
+    /// Descriptor to which READY or ERROR is written.
+    #[arg(long, hide = true)]
+    ready_fd: Option<RawFd>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum LogFormat {
+    Plain,
+    Json,
+}
+
+fn main() -> ExitCode {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => return usage("madctld", &error),
+    };
+    let paths = match PlanePaths::new(&arguments.name) {
+        Ok(paths) => paths,
+        Err(error) => {
+            output::complain("madctld", &error.to_string());
+            return ExitCode::from(2);
+        }
+    };
+    let mut ready = match arguments.ready_fd.map(sys::adopt_fd).transpose() {
+        Ok(ready) => ready,
+        Err(error) => {
+            output::complain("madctld", &format!("--ready-fd: {error}"));
+            return ExitCode::from(2);
+        }
+    };
+    start_log(arguments.log_format);
+    match serve(paths, &mut ready) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(reason) => {
+            tell(&mut ready, &format!("ERROR {reason}"));
+            output::complain("madctld", &reason);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn start_log(format: LogFormat) {
+    let filter = EnvFilter::try_from_env("MADPLANE_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    let log = tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false).with_env_filter(filter);
+    match format {
+        LogFormat::Plain => log.init(),
+        LogFormat::Json => log.json().init(),
+    }
+}
+
+fn serve(paths: PlanePaths, ready: &mut Option<File>) -> Result<(), String> {
+    let mut reactor = Reactor::open(paths).map_err(|error| error.to_string())?;
+    let outcome = reactor.run_until_ready().map_err(|error| error.to_string())?;
+    if outcome == Outcome::Ready {
+        tell(ready, "READY");
+    }
+    reactor.run().map_err(|error| error.to_string())
+}
+
+fn tell(ready: &mut Option<File>, line: &str) {
+    if let Some(mut pipe) = ready.take() {
+        // whoever started us may have gone: then nobody needs to know
+        let _ = writeln!(pipe, "{line}");
+    }
+}

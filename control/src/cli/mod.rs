@@ -1,0 +1,293 @@
+//! The operator's command: arguments, dispatch, exit codes.
+//!
+//! One file per noun; each collects a result, which [`output`] prints. Exit codes: 0 done, 1 failed with one line on
+//! standard error that says what and what to do, 2 wrong usage; `run` ends with the code of its command, 127 if there is
+//! no such command and 126 if it cannot be executed.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+use madplane_shm::paths::{DEFAULT_NAME, PlanePaths};
+
+pub mod output;
+
+mod counters;
+mod errors;
+mod fabric;
+mod links;
+mod plane;
+mod run;
+mod sessions;
+mod status;
+
+use output::Format;
+
+/// Why a command ends without having done what it should.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// Exit code 1 and this line.
+    Failed(String),
+    /// Exit code 2 and this line.
+    Usage(String),
+    /// This exit code and this line.
+    Code(u8, String),
+}
+
+impl Failure {
+    pub(crate) fn failed(error: impl std::fmt::Display) -> Self {
+        Self::Failed(error.to_string())
+    }
+}
+
+macro_rules! fails_with {
+    ($($error:ty),*) => { $(
+        impl From<$error> for Failure {
+            fn from(error: $error) -> Self {
+                Self::failed(error)
+            }
+        }
+    )* };
+}
+
+fails_with!(
+    std::io::Error,
+    crate::admin_client::AdminError,
+    crate::config::ConfigError,
+    crate::spawn::SpawnError,
+    madplane_shm::handoff::HandoffError
+);
+
+type Outcome = Result<(), Failure>;
+
+/// Runs and controls planes: virtual InfiniBand fabrics for unmodified management programs.
+#[derive(Debug, Parser)]
+#[command(name = "madctl", version, disable_help_subcommand = true)]
+struct Cli {
+    #[command(flatten)]
+    common: Common,
+    #[command(subcommand)]
+    noun: Noun,
+}
+
+#[derive(Debug, Clone, Args)]
+struct Common {
+    /// Name of the plane [default: MADPLANE_NAME, else "default"].
+    #[arg(long, global = true, value_name = "NAME")]
+    name: Option<String>,
+    /// How results are printed.
+    #[arg(long, global = true, value_enum, default_value_t)]
+    format: Format,
+}
+
+impl Common {
+    fn paths(&self) -> Result<PlanePaths, Failure> {
+        let inherited = std::env::var("MADPLANE_NAME").ok().filter(|name| !name.is_empty());
+        let name = self.name.clone().or(inherited).unwrap_or_else(|| DEFAULT_NAME.to_owned());
+        PlanePaths::new(&name).map_err(|error| Failure::Usage(error.to_string()))
+    }
+}
+
+#[derive(Debug, Subcommand)]
+enum Noun {
+    /// Start a plane in the background; returns when it is ready.
+    Up(UpArgs),
+    /// Stop a plane.
+    Down,
+    /// Show the state of a plane, also of a dead one.
+    Status,
+    /// Run a program whose InfiniBand device is a port of the plane.
+    Run(RunArgs),
+    /// Generate, check and show fabrics.
+    #[command(subcommand)]
+    Fabric(FabricVerb),
+    /// Programs attached to the plane.
+    #[command(subcommand)]
+    Sessions(SessionsVerb),
+    /// What the workers counted.
+    #[command(subcommand)]
+    Counters(CountersVerb),
+    /// Distinct errors of the plane.
+    #[command(subcommand)]
+    Errors(ErrorsVerb),
+    /// Cables.
+    #[command(subcommand)]
+    Links(LinksVerb),
+    /// Nodes of the fabric.
+    #[command(subcommand)]
+    Nodes(NodesVerb),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct UpArgs {
+    /// A file (ibnetdiscover output or an ibsim netfile), or builtin:KIND,k=v...
+    #[arg(long, value_name = "FILE|builtin:SPEC")]
+    fabric: Option<String>,
+    /// How workers wait: poll.
+    #[arg(long, default_value = "poll")]
+    mode: String,
+    /// CPUs of the workers, such as 1,3-4.
+    #[arg(long, value_name = "LIST")]
+    cores: Option<String>,
+    /// Number of workers.
+    #[arg(long, value_name = "N")]
+    workers: Option<u32>,
+    /// Where sessions attach by default: NODE or NODE:PORT, by GUID or description.
+    #[arg(long, value_name = "NODE[:PORT]")]
+    at: Option<String>,
+    /// Use ordinary pages even if there are huge ones.
+    #[arg(long)]
+    no_huge: bool,
+    /// Slots per ring of a session, a power of two.
+    #[arg(long, value_name = "N")]
+    session_slots: Option<u64>,
+    /// Refuse a fabric file with any fault.
+    #[arg(long)]
+    strict: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    /// Port that the program sees as its own: NODE or NODE:PORT, by GUID or description.
+    #[arg(long, value_name = "NODE[:PORT]")]
+    at: Option<String>,
+    /// The program and its arguments.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+#[derive(Debug, Subcommand)]
+enum FabricVerb {
+    /// Print a generated fabric as ibnetdiscover would.
+    Generate {
+        /// Kind of fabric.
+        kind: String,
+        /// Its parameters, such as radix=36 levels=2.
+        #[arg(value_name = "K=V")]
+        parameters: Vec<String>,
+        /// Write to a file instead.
+        #[arg(short, long, value_name = "FILE")]
+        output: Option<PathBuf>,
+    },
+    /// Read a fabric file and say what is in it and what is wrong with it.
+    Check {
+        /// The file.
+        file: PathBuf,
+        /// Refuse it with any fault.
+        #[arg(long)]
+        strict: bool,
+    },
+    /// Show the fabric of the running plane.
+    Show {
+        /// List the nodes.
+        #[arg(long)]
+        nodes: bool,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+enum SessionsVerb {
+    /// List them.
+    List,
+}
+
+#[derive(Debug, Subcommand)]
+enum CountersVerb {
+    /// Show counters and drops that are not zero, summed over the workers.
+    Show {
+        /// Of one worker only.
+        #[arg(long, value_name = "N")]
+        worker: Option<usize>,
+        /// Also those that are zero.
+        #[arg(long)]
+        all: bool,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+enum ErrorsVerb {
+    /// Show them with how often and when.
+    Show,
+}
+
+#[derive(Debug, Subcommand)]
+enum LinksVerb {
+    /// Pull the cable of a port.
+    Down {
+        /// NODE:PORT, the node by GUID or description.
+        port: String,
+    },
+    /// Plug it in again.
+    Up {
+        /// NODE:PORT, the node by GUID or description.
+        port: String,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+enum NodesVerb {
+    /// Power-cycle a node.
+    Reboot {
+        /// The node by GUID or description.
+        node: String,
+    },
+}
+
+/// Runs madctl with these arguments (the program's name first) and returns its exit code.
+pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let cli = match Cli::try_parse_from(arguments) {
+        Ok(cli) => cli,
+        Err(error) => return usage("madctl", &error),
+    };
+    let (code, line) = match dispatch(cli) {
+        Ok(()) => return ExitCode::SUCCESS,
+        Err(Failure::Failed(line)) => (1, line),
+        Err(Failure::Usage(line)) => (2, line),
+        Err(Failure::Code(code, line)) => (code, line),
+    };
+    output::complain("madctl", &line);
+    ExitCode::from(code)
+}
+
+fn dispatch(cli: Cli) -> Outcome {
+    let Cli { common, noun } = cli;
+    match noun {
+        Noun::Up(args) => plane::up(&common.paths()?, common.format, args),
+        Noun::Down => plane::down(&common.paths()?, common.format),
+        Noun::Status => status::show(&common.paths()?, common.format),
+        Noun::Run(args) => run::run(&common.paths()?, args),
+        Noun::Fabric(FabricVerb::Generate { kind, parameters, output }) => {
+            fabric::generate(common.format, &kind, &parameters, output.as_deref())
+        }
+        Noun::Fabric(FabricVerb::Check { file, strict }) => fabric::check(common.format, &file, strict),
+        Noun::Fabric(FabricVerb::Show { nodes }) => fabric::show(&common.paths()?, common.format, nodes),
+        Noun::Sessions(SessionsVerb::List) => sessions::list(&common.paths()?, common.format),
+        Noun::Counters(CountersVerb::Show { worker, all }) => {
+            counters::show(&common.paths()?, common.format, worker, all)
+        }
+        Noun::Errors(ErrorsVerb::Show) => errors::show(&common.paths()?, common.format),
+        Noun::Links(LinksVerb::Down { port }) => links::set(&common.paths()?, common.format, &port, false),
+        Noun::Links(LinksVerb::Up { port }) => links::set(&common.paths()?, common.format, &port, true),
+        Noun::Nodes(NodesVerb::Reboot { node }) => links::reboot(&common.paths()?, common.format, &node),
+    }
+}
+
+/// Prints help as it is, and wrong usage as one line; returns the exit code.
+pub fn usage(program: &str, error: &clap::Error) -> ExitCode {
+    use clap::error::ErrorKind;
+    let text = error.to_string();
+    if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
+        let printed = output::print_raw(text.as_bytes());
+        return ExitCode::from(u8::from(printed.is_err()));
+    }
+    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        output::complain(program, &format!("a command is missing (see {program} --help)"));
+        return ExitCode::from(2);
+    }
+    let lines = text.lines().take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more"));
+    let lines: Vec<&str> = lines.map(str::trim).filter(|line| !line.is_empty()).collect();
+    let line = lines.join(" ").replace("error: ", "").replace(" tip: ", "; ");
+    output::complain(program, &format!("{line} (see {program} --help)"));
+    ExitCode::from(2)
+}

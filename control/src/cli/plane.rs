@@ -1,0 +1,168 @@
+//! `madctl up` and `madctl down`.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use madplane_shm::paths::PlanePaths;
+use madplane_shm::status::Status;
+use madplane_shm::sync::Ordering::Relaxed;
+use serde::Serialize;
+
+use super::output::{self, Format, Text, count};
+use super::{Failure, Outcome, UpArgs};
+use crate::config::{RawUpOptions, UpOptions};
+use crate::spawn::{self, Stop};
+
+#[derive(Debug, Serialize)]
+struct Up {
+    name: String,
+    plane_pid: u32,
+    control_pid: u32,
+    control_only: bool,
+    fabric: String,
+    nodes: u64,
+    switches: u64,
+    links: u64,
+    workers: u32,
+    startup_ns: u64,
+}
+
+impl Text for Up {
+    fn text(&self) -> String {
+        let Self { name, plane_pid, control_pid, .. } = self;
+        if self.control_only {
+            return format!(
+                "madctld of plane {name} is running again, pid {control_pid} (plane: pid {plane_pid})\n"
+            );
+        }
+        let (nodes, switches) = (count(self.nodes, "node"), count(self.switches, "switch"));
+        let (links, workers) = (count(self.links, "link"), count(self.workers.into(), "worker"));
+        let option =
+            if name == madplane_shm::paths::DEFAULT_NAME { String::new() } else { format!("--name {name} ") };
+        format!(
+            "plane {name} is ready: {nodes} ({switches}), {links}, {workers}, pid {plane_pid}, control pid {control_pid}\n\
+             fabric: {}\nattach: madctl run {option}-- ibnetdiscover\n",
+            self.fabric
+        )
+    }
+}
+
+pub(crate) fn up(paths: &PlanePaths, format: Format, args: UpArgs) -> Outcome {
+    match args.mode.as_str() {
+        "poll" => {}
+        mode @ ("interrupt" | "adaptive") => {
+            return Err(Failure::Usage(format!("mode {mode} is not available yet; use --mode poll")));
+        }
+        other => {
+            let hint = crate::nearest::hint(other, ["poll", "interrupt", "adaptive"]);
+            return Err(Failure::Usage(format!("unknown mode {other:?}{hint}")));
+        }
+    }
+    let raw = RawUpOptions {
+        name: paths.name().to_owned(),
+        fabric: args.fabric,
+        cores: args.cores,
+        workers: args.workers,
+        at: args.at,
+        no_huge: args.no_huge,
+        session_slots: args.session_slots,
+        strict: args.strict,
+    };
+    let options = UpOptions::try_from(raw).map_err(|error| match error {
+        file @ crate::config::ConfigError::FabricFile { .. } => Failure::failed(file),
+        wrong => Failure::Usage(wrong.to_string()),
+    })?;
+    let interrupted = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
+        signal_hook::flag::register(signal, interrupted.clone())?;
+    }
+    let started = spawn::start_plane_unless(&options, &interrupted)?;
+    let status = Status::open(&paths.status_segment()).map_err(Failure::failed)?;
+    let plane = status.plane();
+    let up = Up {
+        name: paths.name().to_owned(),
+        plane_pid: started.plane_pid,
+        control_pid: started.control_pid,
+        control_only: started.control_only,
+        fabric: plane.fabric.load(),
+        nodes: plane.nodes.load(Relaxed),
+        switches: plane.switches.load(Relaxed),
+        links: plane.links.load(Relaxed),
+        workers: plane.workers.load(Relaxed),
+        startup_ns: plane.startup_ns.load(Relaxed),
+    };
+    Ok(output::print(format, &up)?)
+}
+
+#[derive(Debug, Serialize)]
+struct Down {
+    name: String,
+    plane: DaemonEnd,
+    control: DaemonEnd,
+}
+
+#[derive(Debug, Serialize)]
+struct DaemonEnd {
+    was_running: bool,
+    pid: Option<u32>,
+    killed: bool,
+}
+
+impl From<Stop> for DaemonEnd {
+    fn from(stop: Stop) -> Self {
+        let (pid, killed) = match stop {
+            Stop::WasNotRunning => (None, false),
+            Stop::Stopped { pid } => (Some(pid), false),
+            Stop::Killed { pid } => (Some(pid), true),
+        };
+        Self { was_running: pid.is_some(), pid, killed }
+    }
+}
+
+impl Text for Down {
+    fn text(&self) -> String {
+        let part = |daemon: &str, end: &DaemonEnd| match end.pid {
+            None => format!("{daemon} was not running"),
+            Some(pid) if end.killed => {
+                let seconds = spawn::STOP_WITHIN.as_secs();
+                format!("{daemon} (pid {pid}) did not end within {seconds} s and was killed")
+            }
+            Some(pid) => format!("{daemon} (pid {pid}) ended"),
+        };
+        let parts = [part("madplaned", &self.plane), part("madctld", &self.control)];
+        format!("plane {} is down: {}\n", self.name, parts.join(", "))
+    }
+}
+
+pub(crate) fn down(paths: &PlanePaths, format: Format) -> Outcome {
+    let stopped = spawn::stop_plane(paths).map_err(|error| match error {
+        spawn::SpawnError::NotRunning(name) => {
+            let others = running_planes(paths);
+            let hint = crate::nearest::hint(&name, others.iter().map(String::as_str));
+            Failure::Failed(format!("plane {name} is not running{hint}"))
+        }
+        other => Failure::failed(other),
+    })?;
+    let down =
+        Down { name: paths.name().to_owned(), plane: stopped.plane.into(), control: stopped.control.into() };
+    Ok(output::print(format, &down)?)
+}
+
+/// Names of the planes that run beside this one.
+pub(crate) fn running_planes(paths: &PlanePaths) -> Vec<String> {
+    let Some(Ok(entries)) = paths.run_dir().parent().map(std::fs::read_dir) else { return Vec::new() };
+    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let runs = |name: &String| {
+        PlanePaths::new(name).is_ok_and(|paths| spawn::find_plane(&paths).is_ok_and(|pid| pid.is_some()))
+    };
+    names.filter(runs).collect()
+}
+
+/// The line for a command that needs a running plane.
+pub(crate) fn not_running(paths: &PlanePaths) -> Failure {
+    let name = paths.name();
+    let hint = crate::nearest::hint(name, running_planes(paths).iter().map(String::as_str));
+    let option =
+        if name == madplane_shm::paths::DEFAULT_NAME { String::new() } else { format!(" --name {name}") };
+    Failure::Failed(format!("plane {name} is not running; start it with: madctl up{option}{hint}"))
+}

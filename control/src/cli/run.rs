@@ -1,0 +1,133 @@
+//! `madctl run`: gives a program the plane's device and becomes that program.
+//!
+//! Everything is checked before: the plane runs, the port exists, the library is there. Then this process is replaced, so
+//! that signals, terminal and exit code are the program's own.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use madplane_shm::handoff::{Connection, HandoffError, Request, op};
+use madplane_shm::paths::PlanePaths;
+use madplane_shm::status::Status;
+use madplane_shm::sync::Ordering::Relaxed;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+
+use super::status::worker_count;
+use super::{Failure, Outcome, RunArgs};
+use crate::config::{UMAD_LIBRARY, locate};
+use crate::{spawn, sys};
+
+/// How long the plane may take to look a port up.
+const LOOKUP_WITHIN: std::time::Duration = std::time::Duration::from_secs(5);
+
+pub(crate) fn run(paths: &PlanePaths, args: RunArgs) -> Outcome {
+    let at = args.at.unwrap_or_default();
+    if spawn::find_plane(paths)?.is_none() {
+        return Err(super::plane::not_running(paths));
+    }
+    look_up(paths, &at)?;
+    let library = locate(UMAD_LIBRARY, false)?.into_os_string();
+    let preload = preload(&library, std::env::var_os("LD_PRELOAD").as_deref())?;
+    leave_workers_alone(paths);
+    let Some((program, arguments)) = args.command.split_first() else {
+        return Err(Failure::Usage("there is no command to run".to_owned()));
+    };
+    let mut command = Command::new(program);
+    command
+        .args(arguments)
+        .env("LD_PRELOAD", preload)
+        .env("MADPLANE_NAME", paths.name())
+        .env("MADPLANE_AT", &at);
+    // only comes back if the program could not be started
+    let error = command.exec();
+    let code = if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 };
+    let reason = match code {
+        127 => "command not found".to_owned(),
+        _ => error.to_string(),
+    };
+    Err(Failure::Code(code, format!("{}: {reason}", program.display())))
+}
+
+/// Asks the plane whether there is such a port to attach to.
+fn look_up(paths: &PlanePaths, selector: &str) -> Result<(), Failure> {
+    let request = Request::with_selector(op::LOOKUP, selector)
+        .ok_or_else(|| Failure::Failed("the name after --at is longer than 192 bytes".to_owned()))?;
+    let connection = Connection::open(&paths.attach_socket(), paths.name())?;
+    set_socket_timeout(&connection, Timeout::Recv, Some(LOOKUP_WITHIN)).map_err(std::io::Error::from)?;
+    match connection.call(&request) {
+        Ok(_) => Ok(()),
+        Err(HandoffError::Gone(error)) if error.kind() == std::io::ErrorKind::WouldBlock => {
+            let seconds = LOOKUP_WITHIN.as_secs();
+            let log = paths.log_file("madplaned");
+            let name = paths.name();
+            Err(Failure::Failed(format!(
+                "plane {name} does not answer within {seconds} s; see {}",
+                log.display()
+            )))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Our library in front of what is preloaded already; once.
+fn preload(library: &OsStr, before: Option<&OsStr>) -> Result<OsString, Failure> {
+    let separators = [b':', b' ', b'\t', b'\n'];
+    if library.as_encoded_bytes().iter().any(|byte| separators.contains(byte)) {
+        let shown = library.display();
+        return Err(Failure::Failed(format!(
+            "{shown} cannot be preloaded: no blank or colon may be in its path"
+        )));
+    }
+    let mut list = library.to_owned();
+    for other in
+        before.map(OsStr::as_encoded_bytes).unwrap_or_default().split(|byte| separators.contains(byte))
+    {
+        if !other.is_empty() && other != library.as_encoded_bytes() {
+            use std::os::unix::ffi::OsStrExt;
+            list.push(":");
+            list.push(OsStr::from_bytes(other));
+        }
+    }
+    Ok(list)
+}
+
+/// Keeps the program off the CPUs on which workers poll, if any are left. An optimisation: failing is no error.
+fn leave_workers_alone(paths: &PlanePaths) {
+    let Ok(status) = Status::open(&paths.status_segment()) else { return };
+    let polled: Vec<u32> =
+        (0..worker_count(&status)).map(|index| status.worker(index).cpu.load(Relaxed)).collect();
+    let Ok(allowed) = sys::allowed_cpus() else { return };
+    let rest = without(&allowed, &polled);
+    if !rest.is_empty() && rest.len() < allowed.len() {
+        let _ = sys::confine_to(&rest);
+    }
+}
+
+fn without(allowed: &[u32], taken: &[u32]) -> Vec<u32> {
+    allowed.iter().copied().filter(|cpu| !taken.contains(cpu)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn our_library_comes_first_and_only_once() {
+        for (before, expected) in [
+            (None, "/x/a.so"),
+            (Some(""), "/x/a.so"),
+            (Some("b.so"), "/x/a.so:b.so"),
+            (Some("b.so /x/a.so:c.so"), "/x/a.so:b.so:c.so"),
+        ] {
+            assert_eq!(preload(OsStr::new("/x/a.so"), before.map(OsStr::new)).unwrap(), expected);
+        }
+        assert!(preload(OsStr::new("/x y/a.so"), None).is_err());
+    }
+
+    #[test]
+    fn unpinned_workers_take_no_cpu_away() {
+        assert_eq!(without(&[0, 1, 2], &[1, u32::MAX]), [0, 2]);
+        assert!(without(&[1], &[1]).is_empty());
+    }
+}

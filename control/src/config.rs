@@ -1,0 +1,281 @@
+//! What may be configured, checked: options of a plane, and where its parts are found.
+//!
+//! Raw text from the command line comes in, valid values with private fields go out. No value here refers to a running
+//! process. The daemons' own arguments are built here, so that one place knows them.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use madplane_shm::paths::{NameError, PlanePaths};
+
+/// The fabric of a plane if none is named: 648 hosts.
+pub const DEFAULT_FABRIC: &str = "builtin:fat-tree,radix=36,levels=2";
+/// Prefix of a generated fabric.
+pub const BUILTIN_PREFIX: &str = "builtin:";
+/// Environment variable that names the folder of the daemons and the preloaded library.
+pub const LIBEXEC_VARIABLE: &str = "MADPLANE_LIBEXEC";
+/// File name of the library that stands in for libibumad.
+pub const UMAD_LIBRARY: &str = "libmadplane_umad.so";
+
+/// Why a configuration is refused.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The name of the plane.
+    #[error(transparent)]
+    Name(#[from] NameError),
+    /// A file that does not exist or cannot be read.
+    #[error("fabric file {}: {reason}", path.display())]
+    FabricFile {
+        /// The file as it was looked for.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
+    /// A value out of range or of the wrong form.
+    #[error("{0}")]
+    Value(String),
+}
+
+/// Where a fabric comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FabricSource {
+    /// Generated: kind and parameters, without the prefix.
+    Builtin(String),
+    /// A file, by absolute path.
+    File(PathBuf),
+}
+
+impl FabricSource {
+    /// Reads `builtin:KIND,k=v...` or a path; a relative path is taken from the working directory.
+    ///
+    /// # Errors
+    /// [`ConfigError::FabricFile`] if the file is not there.
+    pub fn parse(text: &str) -> Result<Self, ConfigError> {
+        if let Some(spec) = text.strip_prefix(BUILTIN_PREFIX) {
+            return Ok(Self::Builtin(spec.to_owned()));
+        }
+        let fail = |reason: String| ConfigError::FabricFile { path: text.into(), reason };
+        let path = std::path::absolute(text).map_err(|error| fail(error.to_string()))?;
+        match std::fs::metadata(&path) {
+            Ok(found) if found.is_dir() => Err(fail("is a directory".to_owned())),
+            Ok(_) => Ok(Self::File(path)),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                Err(fail("no such file".to_owned()))
+            }
+            Err(error) => Err(fail(error.to_string())),
+        }
+    }
+}
+
+impl Default for FabricSource {
+    fn default() -> Self {
+        Self::Builtin(DEFAULT_FABRIC[BUILTIN_PREFIX.len()..].to_owned())
+    }
+}
+
+impl fmt::Display for FabricSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Builtin(spec) => write!(f, "{BUILTIN_PREFIX}{spec}"),
+            Self::File(path) => write!(f, "{}", path.display()),
+        }
+    }
+}
+
+/// Options of `madctl up` as they were written.
+#[derive(Debug, Clone, Default)]
+pub struct RawUpOptions {
+    /// Name of the plane; empty for the default.
+    pub name: String,
+    /// File or `builtin:...`.
+    pub fabric: Option<String>,
+    /// CPUs of the workers, such as `1,3-4`.
+    pub cores: Option<String>,
+    /// Number of workers.
+    pub workers: Option<u32>,
+    /// Where sessions attach by default.
+    pub at: Option<String>,
+    /// Do not ask for huge pages.
+    pub no_huge: bool,
+    /// Slots per ring of a session.
+    pub session_slots: Option<u64>,
+    /// Refuse a fabric file with any fault.
+    pub strict: bool,
+}
+
+/// Valid options of a plane to be started.
+#[derive(Debug, Clone)]
+pub struct UpOptions {
+    paths: PlanePaths,
+    fabric: FabricSource,
+    plane_arguments: Vec<OsString>,
+    only_defaults: bool,
+}
+
+impl TryFrom<RawUpOptions> for UpOptions {
+    type Error = ConfigError;
+
+    fn try_from(raw: RawUpOptions) -> Result<Self, ConfigError> {
+        let name = if raw.name.is_empty() { madplane_shm::paths::DEFAULT_NAME } else { &raw.name };
+        let paths = PlanePaths::new(name)?;
+        let fabric = raw.fabric.as_deref().map(FabricSource::parse).transpose()?;
+        let mut arguments: Vec<OsString> = Vec::new();
+        let mut given = fabric.is_some();
+        let mut option = |flag: &str, value: Option<OsString>| {
+            if let Some(value) = value {
+                arguments.extend([OsString::from(flag), value]);
+                given = true;
+            }
+        };
+        if let Some(cores) = &raw.cores {
+            check_cpu_list(cores)?;
+        }
+        if raw.workers == Some(0) || raw.workers.is_some_and(|workers| workers > 16) {
+            return Err(ConfigError::Value("a plane has 1 to 16 workers".to_owned()));
+        }
+        if let Some(slots) = raw.session_slots
+            && !(slots.is_power_of_two() && (64..=madplane_shm::session::MAX_SLOTS).contains(&slots))
+        {
+            let most = madplane_shm::session::MAX_SLOTS;
+            return Err(ConfigError::Value(format!(
+                "session slots have to be a power of two from 64 to {most}"
+            )));
+        }
+        option("--cores", raw.cores.map(Into::into));
+        option("--workers", raw.workers.map(|workers| workers.to_string().into()));
+        option("--at", raw.at.map(Into::into));
+        option("--session-slots", raw.session_slots.map(|slots| slots.to_string().into()));
+        for (flag, set) in [("--no-huge", raw.no_huge), ("--strict", raw.strict)] {
+            if set {
+                arguments.push(flag.into());
+                given = true;
+            }
+        }
+        let fabric = fabric.unwrap_or_default();
+        Ok(Self { paths, fabric, plane_arguments: arguments, only_defaults: !given })
+    }
+}
+
+impl UpOptions {
+    /// Paths of the plane.
+    pub fn paths(&self) -> &PlanePaths {
+        &self.paths
+    }
+
+    /// The fabric.
+    pub fn fabric(&self) -> &FabricSource {
+        &self.fabric
+    }
+
+    /// Whether nothing but the name was given.
+    pub fn only_defaults(&self) -> bool {
+        self.only_defaults
+    }
+
+    /// Command line of madplaned, without the program and `--ready-fd`.
+    pub fn plane_arguments(&self) -> Vec<OsString> {
+        let fabric = match &self.fabric {
+            FabricSource::File(path) => path.clone().into_os_string(),
+            builtin @ FabricSource::Builtin(_) => builtin.to_string().into(),
+        };
+        let mut arguments: Vec<OsString> =
+            vec!["--name".into(), self.paths.name().into(), "--fabric".into(), fabric];
+        arguments.extend(self.plane_arguments.iter().cloned());
+        arguments
+    }
+}
+
+fn check_cpu_list(text: &str) -> Result<(), ConfigError> {
+    let number = |text: &str| text.parse::<u16>().ok();
+    let good = |part: &str| match part.split_once('-') {
+        None => number(part).is_some(),
+        Some((from, to)) => matches!((number(from), number(to)), (Some(from), Some(to)) if from <= to),
+    };
+    if text.split(',').all(good) {
+        return Ok(());
+    }
+    Err(ConfigError::Value(format!("{text:?} is no list of CPUs; write it like 1,3-4")))
+}
+
+/// Looks for `file` in the folder named by `MADPLANE_LIBEXEC`, beside this executable, and (if `in_path`) on the
+/// `PATH`.
+///
+/// # Errors
+/// One line that says where it was looked for.
+pub fn locate(file: &str, in_path: bool) -> Result<PathBuf, ConfigError> {
+    let mut folders: Vec<PathBuf> = Vec::new();
+    folders.extend(std::env::var_os(LIBEXEC_VARIABLE).filter(|v| !v.is_empty()).map(PathBuf::from));
+    let executable = std::env::current_exe().ok();
+    folders.extend(executable.as_deref().and_then(Path::parent).map(Path::to_owned));
+    if in_path {
+        folders.extend(std::env::var_os("PATH").iter().flat_map(std::env::split_paths));
+    } else if let Some(prefix) = executable.as_deref().and_then(Path::parent).and_then(Path::parent) {
+        folders.extend([prefix.join("lib/madplane"), prefix.join("lib")]);
+    }
+    let found = folders.iter().map(|folder| folder.join(file)).find(|path| path.is_file());
+    found.and_then(|path| std::path::absolute(path).ok()).ok_or_else(|| {
+        let place = if in_path { "beside madctl or on the PATH" } else { "beside madctl" };
+        ConfigError::Value(format!("{file} is not {place}; set {LIBEXEC_VARIABLE} to the folder it is in"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(options: &UpOptions) -> Vec<String> {
+        options.plane_arguments().into_iter().map(|word| word.into_string().unwrap()).collect()
+    }
+
+    #[test]
+    fn no_option_at_all_is_the_default_plane() {
+        let options = UpOptions::try_from(RawUpOptions::default()).unwrap();
+        assert_eq!(words(&options), ["--name", "default", "--fabric", DEFAULT_FABRIC]);
+        assert!(options.only_defaults());
+    }
+
+    #[test]
+    fn every_option_reaches_madplaned() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("fabric.net");
+        std::fs::write(&file, "").unwrap();
+        let file = file.to_str().unwrap();
+        let raw = RawUpOptions {
+            name: "x".into(),
+            fabric: Some(file.into()),
+            cores: Some("1,3-4".into()),
+            workers: Some(2),
+            at: Some("node:1".into()),
+            no_huge: true,
+            session_slots: Some(64),
+            strict: true,
+        };
+        let options = UpOptions::try_from(raw).unwrap();
+        let expected =
+            ["--name", "x", "--fabric", file, "--cores", "1,3-4", "--workers", "2", "--at", "node:1"];
+        let further = ["--session-slots", "64", "--no-huge", "--strict"];
+        assert_eq!(words(&options), [&expected[..], &further[..]].concat());
+        assert!(!options.only_defaults());
+    }
+
+    #[test]
+    fn bad_values_are_refused_in_one_line() {
+        let with = |change: fn(&mut RawUpOptions)| {
+            let mut raw = RawUpOptions::default();
+            change(&mut raw);
+            UpOptions::try_from(raw).unwrap_err().to_string()
+        };
+        for (text, expected) in [
+            (with(|raw| raw.name = "a/b".into()), "is no name for a plane"),
+            (with(|raw| raw.fabric = Some("no/such.net".into())), "fabric file no/such.net: no such file"),
+            (with(|raw| raw.fabric = Some("/".into())), "is a directory"),
+            (with(|raw| raw.cores = Some("1,,2".into())), "is no list of CPUs"),
+            (with(|raw| raw.cores = Some("4-3".into())), "is no list of CPUs"),
+            (with(|raw| raw.workers = Some(0)), "1 to 16 workers"),
+            (with(|raw| raw.session_slots = Some(3)), "power of two"),
+        ] {
+            assert!(text.contains(expected) && !text.contains('\n'), "{text}");
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! What control asks of the operating system, as safe functions.
+//!
+//! The only module of this crate with unsafe code: starting a process in a session of its own, and taking over a
+//! descriptor whose number came on the command line. Everything else here is a thin layer over `/proc` and rustix.
+//! Any thread may call any of it. Nothing here knows about planes.
+#![allow(unsafe_code)]
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use rustix::io::FdFlags;
+use rustix::thread::CpuSet;
+use rustix::time::{ClockId, Timespec};
+
+/// Starts `program` in the background: a session of its own, no terminal, input from nowhere, both outputs to `log`.
+///
+/// `ready` is left open in the child under its present number, so that a `--ready-fd` argument may name it; this
+/// process's copy is closed.
+///
+/// # Errors
+/// As fork and execve; the program could not be started.
+pub fn spawn_detached(
+    program: &Path,
+    arguments: &[OsString],
+    log: File,
+    ready: OwnedFd,
+) -> io::Result<Child> {
+    let mut command = Command::new(program);
+    command.args(arguments).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+    let before_exec = move || {
+        rustix::process::setsid()?;
+        rustix::io::fcntl_setfd(&ready, FdFlags::empty())?;
+        Ok(())
+    };
+    // SAFETY: between fork and exec the closure makes two system calls and touches no lock and no allocator.
+    unsafe { command.pre_exec(before_exec) };
+    command.spawn()
+}
+
+/// Takes over the descriptor `number` that a parent left open for this process.
+///
+/// # Errors
+/// The number is one of the standard streams, or no descriptor is open under it.
+pub fn adopt_fd(number: RawFd) -> io::Result<File> {
+    if number <= 2 {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    // SAFETY: the number is not -1, and the borrow lasts only for the next call, which fails on a closed descriptor.
+    let borrowed = unsafe { BorrowedFd::borrow_raw(number) };
+    rustix::io::fcntl_setfd(borrowed, FdFlags::CLOEXEC)?;
+    // SAFETY: the descriptor is open, as the call above showed, and the parent opened it for this process alone: it is
+    // adopted once, by the daemon's start, before anything else was opened.
+    Ok(unsafe { File::from_raw_fd(number) })
+}
+
+/// Returns the number under which `fd` is open.
+pub fn fd_number(fd: &OwnedFd) -> RawFd {
+    fd.as_raw_fd()
+}
+
+/// Start time of a process in clock ticks since boot; `None` if there is no such process.
+pub fn start_ticks(pid: u32) -> Option<u64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // the name in brackets may hold anything, also blanks and brackets
+    let after_name = &stat[stat.rfind(')')? + 1..];
+    after_name.split_ascii_whitespace().nth(19)?.parse().ok()
+}
+
+/// Monotonic clock in nanoseconds: the clock of the heartbeats.
+pub fn monotonic_ns() -> u64 {
+    clock_ns(ClockId::Monotonic)
+}
+
+/// Unix time in nanoseconds.
+pub fn unix_ns() -> u64 {
+    clock_ns(ClockId::Realtime)
+}
+
+fn clock_ns(clock: ClockId) -> u64 {
+    let now = rustix::time::clock_gettime(clock);
+    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
+    let nanoseconds = u64::try_from(now.tv_nsec).unwrap_or(0);
+    seconds.saturating_mul(1_000_000_000).saturating_add(nanoseconds)
+}
+
+/// A span of time as poll and epoll take it.
+pub fn timespec(span: Duration) -> Timespec {
+    Timespec {
+        tv_sec: i64::try_from(span.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: span.subsec_nanos().into(),
+    }
+}
+
+/// CPUs that this process may run on.
+///
+/// # Errors
+/// As sched_getaffinity(2).
+pub fn allowed_cpus() -> io::Result<Vec<u32>> {
+    let set = rustix::thread::sched_getaffinity(None)?;
+    Ok((0..CpuSet::MAX_CPU)
+        .filter(|cpu| set.is_set(*cpu))
+        .filter_map(|cpu| u32::try_from(cpu).ok())
+        .collect())
+}
+
+/// Confines this process, and what it executes, to `cpus`.
+///
+/// # Errors
+/// As sched_setaffinity(2).
+pub fn confine_to(cpus: &[u32]) -> io::Result<()> {
+    let mut set = CpuSet::new();
+    for cpu in cpus.iter().filter_map(|cpu| usize::try_from(*cpu).ok()).filter(|cpu| *cpu < CpuSet::MAX_CPU) {
+        set.set(cpu);
+    }
+    Ok(rustix::thread::sched_setaffinity(None, &set)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_start_of_a_process_is_known_and_that_of_no_process_is_not() {
+        assert!(start_ticks(std::process::id()).unwrap() > 0);
+        assert_eq!(start_ticks(u32::MAX), None);
+    }
+
+    #[test]
+    fn standard_streams_and_closed_descriptors_are_not_adopted() {
+        for number in [-1, 0, 1, 2, 1_000_000] {
+            assert!(adopt_fd(number).is_err(), "{number}");
+        }
+    }
+
+    #[test]
+    fn this_process_may_run_somewhere() {
+        let cpus = allowed_cpus().unwrap();
+        assert!(!cpus.is_empty());
+        confine_to(&cpus).unwrap();
+        assert_eq!(allowed_cpus().unwrap(), cpus);
+    }
+}
