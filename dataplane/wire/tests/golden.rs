@@ -145,6 +145,24 @@ fn hand_made_traps_are_understood() {
     let notice::Details::BadKey(bad) = parse("hand-trap-257").details else { panic!("trap 257") };
     assert_eq!((bad.lid1, bad.lid2, bad.key, bad.sl, bad.qp1, bad.qp2), (7, 3, 0x8001, 4, 0x123, 0x456));
     assert_eq!((bad.gid1[15], bad.gid2[15]), (7, 3));
+    let notice::Details::BadPKeySwitch(bad) = parse("hand-trap-259").details else { panic!("trap 259") };
+    assert_eq!((bad.data_valid, bad.lid1, bad.lid2, bad.p_key), (0x3fff, 7, 3, 0x8001));
+    assert_eq!((bad.sl, bad.qp1, bad.qp2, bad.gid1[15], bad.gid2[15]), (4, 0x123, 0x456, 7, 3));
+    assert_eq!((bad.switch_lid, bad.port), (5, 17));
+    let port_error = notice::port_error::Repr { lid: 9, port: 2 };
+    assert_eq!(parse("hand-trap-129").details, notice::Details::PortError(port_error));
+    let image = notice::system_image::Repr { lid: 9, guid: 0x0011_2233_4455_6677 };
+    assert_eq!(parse("hand-trap-145").details, notice::Details::SystemImage(image));
+    let report = Notice::parse(&named("hand-report-64")[sa::SA_DATA]);
+    let notice::Details::GidEvent(event) = report.details else { panic!("trap 64") };
+    assert_eq!((event.gid[0], event.gid[15]), (0xfe, 7));
+}
+
+#[test]
+fn a_hand_made_extended_sample_is_understood() {
+    let result = pma::samples::result_ext::Repr::parse(pma::data(&named("hand-samples-result-ext")));
+    assert_eq!((result.tag, result.sample_status, result.extended_width), (0x1234, 2, 2));
+    assert_eq!((result.counters[0], result.counters[1], result.counters[14]), (1, 2, 15));
 }
 
 #[test]

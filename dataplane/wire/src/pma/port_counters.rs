@@ -73,3 +73,21 @@ layout! {
         XMIT_WAIT xmit_wait: u32 @ 40;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn select_bits_follow_the_wire_except_for_the_two_late_counters() {
+        let late = [field::XMIT_WAIT, field::QP1_DROPPED];
+        let selects = [field::PORT_SELECT, field::COUNTER_SELECT, field::COUNTER_SELECT2];
+        let fields = FIELDS.iter().map(|(_, field)| *field);
+        let want: Vec<_> =
+            fields.filter(|one| !late.contains(one) && !selects.contains(one)).chain(late).collect();
+        for (bit, (select, counter)) in COUNTERS.iter().enumerate() {
+            assert_eq!((*select, *counter), (1 << bit, want[bit]));
+        }
+        assert_eq!(COUNTERS.len(), want.len());
+    }
+}

@@ -85,3 +85,18 @@ layout! {
         QP1_DROPPED qp1_dropped: u64 @ 176;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn select_bits_follow_the_wire() {
+        let counters = &FIELDS[3..];
+        for (index, (select, counter)) in COUNTERS.iter().enumerate() {
+            let bit = if index < 8 { index } else { index + 8 };
+            assert_eq!((*select, *counter), (1 << bit, counters[index].1), "{}", counters[index].0);
+        }
+        assert_eq!(COUNTERS.len(), counters.len());
+    }
+}
