@@ -176,6 +176,11 @@ impl Shard {
             DropReason::SlToVl => (output, event::XMIT_DISCARDS, event::NO_DETAIL),
             _ => return,
         };
+        // relay errors belong to what an external port of a switch received; a client's own mistake is not one
+        let external = self.ports.get(port as usize).is_some_and(|p| p.is_switch && p.first != port);
+        if sum == event::SWITCH_RELAY && !external {
+            return;
+        }
         if let Some(cold) = self.cold.get_mut(port as usize) {
             let counters = cold.counters_mut();
             counters.count(sum);
