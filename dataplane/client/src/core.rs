@@ -12,8 +12,9 @@ use madplane_shm::session::SharedProducer;
 use madplane_wire::{Mad, MadMut, mad};
 
 use crate::STATUS_TIMED_OUT;
-use crate::agents::Agents;
+use crate::agents::{Agent, Agents};
 use crate::error::SendError;
+use crate::rmpp::{self, Event, Limits, Machine, StartError, Transfer};
 use crate::session::{Outgoing, Stats};
 use crate::transactions::{Entry, HEADER_BYTES, Request, TICK_NS, Transactions};
 
@@ -63,6 +64,7 @@ pub(crate) struct Core {
     pub(crate) agents: Agents,
     pub(crate) transactions: Transactions,
     pub(crate) stats: Stats,
+    rmpp: Machine,
     out: MadMessage,
     due: Vec<u32>,
     coarse_lag_ns: u64,
@@ -75,6 +77,7 @@ impl Core {
             agents: Agents::new(),
             transactions: Transactions::new(),
             stats: Stats::default(),
+            rmpp: Machine::new(Limits::default()),
             out: MadMessage::default(),
             due: Vec::with_capacity(64),
             coarse_lag_ns: crate::clock::coarse_lag_ns(),
@@ -93,6 +96,9 @@ impl Core {
         };
         if data.len() < LEAST_BYTES {
             return Err(SendError::TooShort(data.len()));
+        }
+        if agent.rmpp && is_rmpp_message(data) {
+            return self.send_message(outgoing, agent, now_ns);
         }
         if data.len() > MAD_LEN {
             return Err(SendError::TooLong(data.len()));
@@ -138,11 +144,159 @@ impl Core {
 
     /// Whether the MAD about to be sent is an RMPP packet of a program that does RMPP itself; such packets share a TID.
     fn is_raw_segment(&self, rmpp_here: bool) -> bool {
-        !rmpp_here && is_active_rmpp(&self.out.mad)
+        !rmpp_here && rmpp::is_active(&self.out.mad)
+    }
+
+    /// Sends a message by RMPP. Its request, if it is one, waits without a clock until everything is acknowledged.
+    #[cold]
+    fn send_message(
+        &mut self,
+        outgoing: &Outgoing<'_>,
+        agent: Agent,
+        now_ns: u64,
+    ) -> Result<Option<u64>, SendError> {
+        let Outgoing { agent: index, data, .. } = *outgoing;
+        self.out.mad.fill(0);
+        let shown = data.len().min(MAD_LEN);
+        self.out.mad[..shown].copy_from_slice(&data[..shown]);
+        self.out.envelope = Envelope { kind: kind::MAD, agent: agent.hi_tid, length: 256, ..outgoing.envelope };
+        let view = Mad::new(&self.out.mad);
+        let (class, is_request) = (view.mgmt_class(), !view.is_response());
+        let mut message = std::borrow::Cow::Borrowed(data);
+        let mut tid = view.tid();
+        if is_request {
+            tid = u64::from(agent.hi_tid) << 32 | tid & 0xffff_ffff;
+            MadMut::new(&mut self.out.mad).set_tid(tid);
+            message.to_mut()[8..16].copy_from_slice(&tid.to_be_bytes());
+            if self.transactions.find(tid, class).is_some() {
+                self.stats.duplicate_tid += 1;
+                return Err(SendError::DuplicateTid);
+            }
+            self.rmpp.forget_complete(index, tid, class);
+        }
+        let expects_response = is_request && outgoing.timeout_ms > 0;
+        if expects_response && !self.transactions.reserve() {
+            return Err(SendError::TooManyOutstanding);
+        }
+        let timeout_ns = u64::from(outgoing.timeout_ms) * 1_000_000;
+        let transfer = Transfer {
+            agent: index,
+            envelope: self.out.envelope,
+            message: &message,
+            expects_response,
+            timeout_ns,
+            retries: outgoing.retries,
+        };
+        let send = self.rmpp.start(&transfer).map_err(|error| match error {
+            StartError::Shape => SendError::TooShort(data.len()),
+            StartError::TooLong => SendError::TooLong(data.len()),
+            StartError::TooMany => SendError::TooManyOutstanding,
+        })?;
+        if expects_response {
+            let request = Request {
+                agent: index,
+                tid,
+                class,
+                timeout_ns,
+                retries: outgoing.retries,
+                transfer: Some(send),
+                message: &self.out,
+            };
+            self.transactions.insert(&request).expect("room was reserved");
+        }
+        self.stats.sent += 1;
+        self.flush(now_ns);
+        Ok(self.rmpp_due_ns(now_ns))
+    }
+
+    /// Puts RMPP packets into the ring, as many as fit.
+    fn flush(&mut self, now_ns: u64) {
+        while self.rmpp.has_output() && self.up.free() > 0 {
+            let Some(index) = self.rmpp.pull(&mut self.out, now_ns) else { break };
+            let Some(agent) = self.agents.get(index) else { continue };
+            self.out.envelope.agent = agent.hi_tid;
+            // there is room, as was just seen, and nobody else writes to this ring
+            let _ = self.up.push(&self.out);
+        }
+    }
+
+    fn rmpp_due_ns(&self, now_ns: u64) -> Option<u64> {
+        if self.rmpp.has_output() {
+            // the ring was full
+            return Some(now_ns + TICK_NS);
+        }
+        self.rmpp.next_due_ns()
+    }
+
+    /// Takes in an RMPP packet; returns when RMPP has something to do next.
+    #[cold]
+    fn receive_rmpp(&mut self, index: u32, packet: &MadMessage, now_ns: u64, pending: &mut VecDeque<Delivery>) {
+        self.rmpp.receive(index, packet, now_ns);
+        self.handle_events(now_ns, pending);
+        self.flush(now_ns);
+    }
+
+    fn handle_events(&mut self, now_ns: u64, pending: &mut VecDeque<Delivery>) {
+        while let Some(event) = self.rmpp.event() {
+            match event {
+                Event::Message { agent, envelope, data } => self.deliver_message(agent, envelope, data, pending),
+                Event::Acknowledged { send } => {
+                    if let Some(id) = self.transactions.by_transfer(send) {
+                        let timeout_ns = self.transactions.get(id).map_or(0, |entry| entry.timeout_ns);
+                        let deadline_ns = now_ns + self.coarse_lag_ns + timeout_ns;
+                        self.transactions.set_deadline(id, now_ns, deadline_ns);
+                    }
+                }
+                Event::Aborted { send, .. } => {
+                    if let Some(id) = self.transactions.by_transfer(send) {
+                        self.transactions.remove(id);
+                    }
+                }
+                Event::TimedOut { send, agent, envelope, header } => {
+                    if let Some(id) = self.transactions.by_transfer(send) {
+                        self.transactions.remove(id);
+                    }
+                    self.stats.timed_out += 1;
+                    let body = Body::Header(header);
+                    pending.push_back(Delivery { agent, status: STATUS_TIMED_OUT, envelope, body });
+                }
+            }
+        }
+    }
+
+    fn deliver_message(
+        &mut self,
+        agent: u32,
+        envelope: Envelope,
+        data: Vec<u8>,
+        pending: &mut VecDeque<Delivery>,
+    ) {
+        let headers: &[u8; 24] = data.first_chunk().expect("a message has its headers");
+        let (class, is_response) = (headers[1], headers[3] & 0x80 != 0);
+        let tid = headers[8..16].iter().fold(0u64, |tid, byte| tid << 8 | u64::from(*byte));
+        if is_response && !self.finish_request(agent, tid, class, &envelope) {
+            self.stats.dropped_unmatched += 1;
+            return;
+        }
+        self.stats.received += 1;
+        pending.push_back(Delivery { agent, status: 0, envelope, body: Body::Message(data) });
+    }
+
+    /// Ends the request that a response belongs to; false if none waits.
+    fn finish_request(&mut self, index: u32, tid: u64, class: u8, received: &Envelope) -> bool {
+        let waiting = self.transactions.find_where(tid, class, |entry| {
+            entry.agent == index && same_address(entry, class, received)
+        });
+        let Some(id) = waiting else { return false };
+        if let Some(send) = self.transactions.get(id).and_then(|entry| entry.transfer) {
+            self.rmpp.forget_send(send);
+        }
+        self.transactions.remove(id);
+        true
     }
 
     /// Decides about one item of the ring.
-    pub(crate) fn classify(&mut self, message: &MadMessage, _pending: &mut VecDeque<Delivery>) -> Verdict {
+    pub(crate) fn classify(&mut self, message: &MadMessage, pending: &mut VecDeque<Delivery>) -> Verdict {
         if message.envelope.kind != kind::MAD {
             self.stats.dropped_foreign += 1;
             return Verdict::Consumed;
@@ -152,16 +306,15 @@ impl Core {
             return Verdict::Consumed;
         };
         let view = Mad::new(&message.mad);
-        if !view.is_response() {
-            self.stats.received += 1;
-            return Verdict::Deliver(index);
+        let active_rmpp = rmpp::is_active(&message.mad);
+        if agent.rmpp && active_rmpp {
+            self.receive_rmpp(index, message, crate::clock::coarse_ns(), pending);
+            return Verdict::Consumed;
         }
-        let waiting = self.transactions.find_where(view.tid(), view.mgmt_class(), |entry| {
-            entry.agent == index && same_address(entry, view.mgmt_class(), &message.envelope)
-        });
-        if let Some(id) = waiting {
-            self.transactions.remove(id);
-        } else if agent.rmpp || !is_active_rmpp(&message.mad) {
+        if view.is_response()
+            && !self.finish_request(index, view.tid(), view.mgmt_class(), &message.envelope)
+            && !active_rmpp
+        {
             self.stats.dropped_unmatched += 1;
             return Verdict::Consumed;
         }
@@ -177,6 +330,9 @@ impl Core {
             self.expire_one(id, now_ns, pending);
         }
         self.due = due;
+        self.rmpp.expire(now_ns);
+        self.handle_events(now_ns, pending);
+        self.flush(now_ns);
     }
 
     fn expire_one(&mut self, id: u32, now_ns: u64, pending: &mut VecDeque<Delivery>) {
@@ -192,6 +348,14 @@ impl Core {
             self.stats.resent += 1;
             self.transactions.set_deadline(id, now_ns, now_ns + timeout_ns);
             return;
+        }
+        let transfer = self.transactions.get(id).and_then(|entry| entry.transfer);
+        if transfer.is_some() && self.transactions.wait_again(id) {
+            self.transactions.set_deadline(id, now_ns, now_ns + timeout_ns);
+            return;
+        }
+        if let Some(send) = transfer {
+            self.rmpp.forget_send(send);
         }
         self.give_up(id, pending);
     }
@@ -210,20 +374,33 @@ impl Core {
     }
 
     /// When [`Core::expire`] has something to do; `None` if never.
-    pub(crate) fn next_due_ns(&self) -> Option<u64> {
-        self.transactions.next_due_ns()
+    pub(crate) fn next_due_ns(&self, now_ns: impl Fn() -> u64) -> Option<u64> {
+        let rmpp = if self.rmpp.is_idle() { None } else { self.rmpp_due_ns(now_ns()) };
+        self.transactions.next_due_ns().into_iter().chain(rmpp).min()
     }
 
     /// Forgets an agent: its requests vanish without a report.
     pub(crate) fn forget_agent(&mut self, index: u32) {
         self.agents.set(index, None);
         self.transactions.cancel_agent(index);
+        self.rmpp.forget_agent(index);
+    }
+
+    /// Past events of RMPP.
+    pub(crate) fn rmpp_counts(&self) -> rmpp::Counts {
+        self.rmpp.counts()
+    }
+
+    /// Whether no RMPP transfer is known.
+    pub(crate) fn rmpp_is_idle(&self) -> bool {
+        self.rmpp.is_idle()
     }
 }
 
-/// Whether a MAD is an RMPP packet of a class that has RMPP, with its Active flag set.
-pub(crate) fn is_active_rmpp(bytes: &[u8; MAD_LEN]) -> bool {
-    mad::is_rmpp_class(bytes[1]) && bytes[26] & 1 != 0
+/// Whether what a program sends is to be cut into segments: a class with RMPP, Active flag set, type DATA. Other RMPP types
+/// go out as they are, as in the kernel.
+fn is_rmpp_message(data: &[u8]) -> bool {
+    mad::is_rmpp_class(data[1]) && data[26] & 1 != 0 && data[25] == madplane_wire::rmpp::kind::DATA
 }
 
 /// The kernel's comparison of addresses: none for directed routes; otherwise both with or both without a GRH, and the

@@ -3,8 +3,6 @@
 //! | module | what |
 //! |---|---|
 //! | [`Session`] | one attachment with the rules of the Linux umad device: TIDs, matching, timeouts, retries, RMPP |
-
-
 //! | `ffi` | the C functions of `include/madclient.h`, with the feature `c-api` |
 //!
 //! **Who makes progress.** There is no background thread. Acknowledgements, retries and timeouts are dealt with whenever a
@@ -22,6 +20,7 @@ mod clock;
 mod core;
 mod error;
 mod readiness;
+pub mod rmpp;
 mod session;
 mod transactions;
 mod wait;

@@ -30,6 +30,7 @@ use crate::clock::{coarse_ns, now_ns};
 use crate::core::{Core, Delivery, Verdict};
 use crate::error::{OpenError, RecvError, RegisterError, SendError};
 use crate::readiness::Readiness;
+use crate::rmpp::Counts;
 use crate::wait::{LONGEST_SLEEP, SpinBudget, WaitPolicy};
 
 const NEVER: u64 = u64::MAX;
@@ -295,6 +296,11 @@ impl Session {
         lock(&self.core).stats
     }
 
+    /// What RMPP has done so far.
+    pub fn rmpp_counts(&self) -> Counts {
+        lock(&self.core).rmpp_counts()
+    }
+
     /// Requests that wait for a response now.
     pub fn outstanding(&self) -> usize {
         lock(&self.core).transactions.len()
@@ -369,9 +375,13 @@ impl Session {
             match core.send(outgoing, coarse_ns()) {
                 Ok(deadline) => {
                     let glance = core.stats.sent.is_multiple_of(SENDS_PER_GLANCE);
+                    let transfers = !core.rmpp_is_idle();
                     self.after_core_work(core, deadline);
                     if glance {
                         self.look_at_socket();
+                    }
+                    if glance || transfers {
+                        self.progress();
                     }
                     return Ok(());
                 }
@@ -395,6 +405,17 @@ impl Session {
         }
     }
 
+    /// For programs that send and send: timers and RMPP packets, unless a receiver is at it.
+    #[cold]
+    fn progress(&self) {
+        let Ok(mut rx) = self.rx.try_lock() else { return };
+        self.run_timers(&mut rx, coarse_ns());
+        self.fetch(&mut rx);
+        if self.watched.load(Ordering::Relaxed) {
+            self.settle(&mut rx);
+        }
+    }
+
     /// Tells the plane and sleeping receivers what the holder of the core lock has done.
     fn after_core_work(&self, mut core: MutexGuard<'_, Core>, deadline_ns: Option<u64>) {
         if let Some(deadline) = deadline_ns
@@ -407,7 +428,7 @@ impl Session {
             }
         }
         if self.watched.load(Ordering::Relaxed) {
-            self.readiness.arm_timer(core.next_due_ns());
+            self.readiness.arm_timer(core.next_due_ns(now_ns));
         }
         let ring = core.up.wake_due();
         drop(core);
@@ -464,7 +485,10 @@ impl Session {
             let mut core = lock(&self.core);
             match core.classify(&rx.item, &mut rx.pending) {
                 Verdict::Deliver(agent) => rx.head = Head::Ring(agent),
-                Verdict::Consumed => self.after_core_work(core, None),
+                Verdict::Consumed => {
+                    let due = if core.rmpp_is_idle() { None } else { core.next_due_ns(coarse_ns) };
+                    self.after_core_work(core, due);
+                }
             }
             rx.pops += 1;
             if rx.pops >= POPS_PER_LOOK {
@@ -481,7 +505,7 @@ impl Session {
         }
         let mut core = lock(&self.core);
         core.expire(now_ns, &mut rx.pending);
-        self.next_due_ns.store(core.next_due_ns().unwrap_or(NEVER), Ordering::Relaxed);
+        self.next_due_ns.store(core.next_due_ns(|| now_ns).unwrap_or(NEVER), Ordering::Relaxed);
         self.after_core_work(core, None);
     }
 
@@ -657,7 +681,7 @@ impl Session {
             }
         }
         let core = lock(&self.core);
-        self.readiness.arm_timer(core.next_due_ns());
+        self.readiness.arm_timer(core.next_due_ns(now_ns));
     }
 
     /// Ends the session for all threads: blocked and later calls fail with `Gone`. Dropping the session frees it.

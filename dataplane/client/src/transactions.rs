@@ -177,6 +177,12 @@ impl Transactions {
         self.free != NONE || self.grow()
     }
 
+    /// The entry of the request that an RMPP send carries. Looks at all entries.
+    pub(crate) fn by_transfer(&self, transfer: u32) -> Option<u32> {
+        let place = self.entries.iter().position(|entry| entry.live && entry.transfer == Some(transfer))?;
+        u32::try_from(place).ok()
+    }
+
     /// Adds a request that is not timed yet; `None` if the table is full.
     pub(crate) fn insert(&mut self, request: &Request<'_>) -> Option<u32> {
         if !self.reserve() {
