@@ -74,6 +74,7 @@ impl Reply {
     }
 
     /// The reply as a line with its end.
+    #[expect(clippy::missing_panics_doc, reason = "a reply can always be written as JSON")]
     pub fn to_line(&self) -> Vec<u8> {
         let mut line =
             serde_json::to_vec(self).expect("texts, numbers and maps with text keys can be written as JSON");
@@ -186,7 +187,8 @@ fn understand(cmd: &str, args: Value) -> Result<Action, String> {
         "links.down" | "links.up" => {
             let PortArgs { port } = arguments(cmd, args)?;
             check_selector(&port)?;
-            if !port.rsplit_once(':').is_some_and(|(_, number)| number.parse::<u8>().is_ok()) {
+            let number = port.rsplit_once(':').and_then(|(_, number)| number.parse::<u8>().ok());
+            if number.is_none() {
                 return Err(format!("{port:?} names no port: write NODE:PORT"));
             }
             plane(op::SET_LINK, u32::from(cmd == "links.up"), port, true)

@@ -50,9 +50,11 @@ impl FabricSource {
     /// Reads `builtin:KIND,k=v...` or a path; a relative path is taken from the working directory.
     ///
     /// # Errors
-    /// [`ConfigError::FabricFile`] if the file is not there.
+    /// [`ConfigError::FabricFile`] if the file is not there, [`ConfigError::Value`] for a fabric that cannot be made.
     pub fn parse(text: &str) -> Result<Self, ConfigError> {
         if let Some(spec) = text.strip_prefix(BUILTIN_PREFIX) {
+            // made once more by madplaned; here only to learn at once whether it can be made
+            madplane_topology::from_spec(spec).map_err(|error| ConfigError::Value(error.to_string()))?;
             return Ok(Self::Builtin(spec.to_owned()));
         }
         let fail = |reason: String| ConfigError::FabricFile { path: text.into(), reason };

@@ -1,7 +1,7 @@
 //! What control asks of the operating system, as safe functions.
 //!
-//! The only module of this crate with unsafe code: starting a process in a session of its own, and taking over a
-//! descriptor whose number came on the command line. Everything else here is a thin layer over `/proc` and rustix.
+//! The only module of this crate with unsafe code: starting a process in a session of its own, without descriptors
+//! that are not meant for it, and taking over a descriptor whose number came on the command line. Everything else here is a thin layer over `/proc` and rustix.
 //! Any thread may call any of it. Nothing here knows about planes.
 #![allow(unsafe_code)]
 
@@ -20,8 +20,8 @@ use rustix::time::{ClockId, Timespec};
 
 /// Starts `program` in the background: a session of its own, no terminal, input from nowhere, both outputs to `log`.
 ///
-/// `ready` is left open in the child under its present number, so that a `--ready-fd` argument may name it; this
-/// process's copy is closed.
+/// Of all other descriptors only `ready` is left open in the child, under its present number, so that a `--ready-fd`
+/// argument may name it; this process's copy is closed.
 ///
 /// # Errors
 /// As fork and execve; the program could not be started.
@@ -35,12 +35,21 @@ pub fn spawn_detached(
     command.args(arguments).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
     let before_exec = move || {
         rustix::process::setsid()?;
+        leave_no_descriptor();
         rustix::io::fcntl_setfd(&ready, FdFlags::empty())?;
         Ok(())
     };
-    // SAFETY: between fork and exec the closure makes two system calls and touches no lock and no allocator.
+    // SAFETY: between fork and exec the closure makes three system calls and touches no lock and no allocator.
     unsafe { command.pre_exec(before_exec) };
     command.spawn()
+}
+
+/// Marks every descriptor above the standard streams to be closed by the next exec: a daemon must not keep a lock or
+/// the end of a pipe that a script opened before it called us. Kernels before 5.11 refuse; then nothing changes.
+fn leave_no_descriptor() {
+    const FIRST: libc::c_uint = 3;
+    // SAFETY: the call takes numbers only, and changes no descriptor but its close-on-exec mark.
+    unsafe { libc::syscall(libc::SYS_close_range, FIRST, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) };
 }
 
 /// Takes over the descriptor `number` that a parent left open for this process.

@@ -95,7 +95,7 @@ mod tests {
         status.plane().workers.store(2, Relaxed);
         assert!(collect(&status, plane.clone(), None, false).text().ends_with("nothing counted yet\n"));
         for index in 0..3 {
-            status.worker(index).counters[Counter::Hops as usize].store(1000, Relaxed);
+            status.worker(index).counters[Counter::SessionReceived as usize].store(1000, Relaxed);
         }
         status.worker(1).drops[DropReason::HopCount as usize].store(7, Relaxed);
         status.worker(1).drops[127].store(1, Relaxed);

@@ -100,22 +100,22 @@ enum Noun {
     /// Run a program whose InfiniBand device is a port of the plane.
     Run(RunArgs),
     /// Generate, check and show fabrics.
-    #[command(subcommand)]
+    #[command(subcommand, arg_required_else_help = false)]
     Fabric(FabricVerb),
     /// Programs attached to the plane.
-    #[command(subcommand)]
+    #[command(subcommand, arg_required_else_help = false)]
     Sessions(SessionsVerb),
     /// What the workers counted.
-    #[command(subcommand)]
+    #[command(subcommand, arg_required_else_help = false)]
     Counters(CountersVerb),
     /// Distinct errors of the plane.
-    #[command(subcommand)]
+    #[command(subcommand, arg_required_else_help = false)]
     Errors(ErrorsVerb),
     /// Cables.
-    #[command(subcommand)]
+    #[command(subcommand, arg_required_else_help = false)]
     Links(LinksVerb),
     /// Nodes of the fabric.
-    #[command(subcommand)]
+    #[command(subcommand, arg_required_else_help = false)]
     Nodes(NodesVerb),
 }
 
@@ -280,10 +280,6 @@ pub fn usage(program: &str, error: &clap::Error) -> ExitCode {
     if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
         let printed = output::print_raw(text.as_bytes());
         return ExitCode::from(u8::from(printed.is_err()));
-    }
-    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        output::complain(program, &format!("a command is missing (see {program} --help)"));
-        return ExitCode::from(2);
     }
     let lines = text.lines().take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more"));
     let lines: Vec<&str> = lines.map(str::trim).filter(|line| !line.is_empty()).collect();

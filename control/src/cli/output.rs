@@ -24,6 +24,7 @@ pub trait Text {
 }
 
 /// Renders a result.
+#[expect(clippy::missing_panics_doc, reason = "a result can always be written as JSON")]
 pub fn render<T: Serialize + Text>(format: Format, result: &T) -> String {
     match format {
         Format::Text => result.text(),

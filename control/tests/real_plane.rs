@@ -1,0 +1,191 @@
+//! madctl with a real madplaned: starting, looking, changing, stopping, and daemons that are killed at any time.
+//!
+//! madplaned belongs to another crate; without it beside madctl (or in `MADPLANE_LIBEXEC`) these tests say so and pass.
+
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::process::Output;
+
+use support::{Bed, NAME, eventually};
+
+fn bed() -> Option<Bed> {
+    let beside = std::path::Path::new(env!("CARGO_BIN_EXE_madctl")).with_file_name("madplaned");
+    if beside.is_file() {
+        return Some(Bed::new());
+    }
+    println!("skipped: no madplaned beside madctl; build it with: cargo build -p madplane-dataplane");
+    None
+}
+
+/// Stops the plane with the test, whatever the test did.
+struct Running<'a>(&'a Bed);
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.madctl(&["down"]);
+    }
+}
+
+fn ok(output: &Output) -> String {
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn failed(output: &Output) -> String {
+    let text = String::from_utf8(output.stderr.clone()).unwrap();
+    assert_eq!((output.status.code(), text.lines().count()), (Some(1), 1), "{text}");
+    text
+}
+
+fn up(bed: &Bed) -> serde_json::Value {
+    let fabric = ["up", "--fabric", "builtin:ring,switches=4,hosts=2", "--no-huge", "--format", "json"];
+    serde_json::from_str(&ok(&bed.madctl(&fabric))).unwrap()
+}
+
+fn status(bed: &Bed) -> serde_json::Value {
+    serde_json::from_str(&ok(&bed.madctl(&["status", "--format", "json"]))).unwrap()
+}
+
+fn kill(pid: &serde_json::Value) {
+    let pid = rustix::process::Pid::from_raw(i32::try_from(pid.as_i64().unwrap()).unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+}
+
+#[test]
+fn a_plane_is_started_looked_at_changed_and_stopped() {
+    let Some(bed) = bed() else { return };
+    let _running = Running(&bed);
+    let started = up(&bed);
+    assert_eq!(
+        (&started["nodes"], &started["switches"], &started["links"]),
+        (&12.into(), &4.into(), &12.into())
+    );
+    let pid = started["plane_pid"].to_string();
+    let again = failed(&bed.madctl(&["up"]));
+    assert!(
+        again.starts_with(&format!("madctl: plane {NAME} is already running (pid {pid}, since ")),
+        "{again}"
+    );
+    assert!(again.ends_with("fabric builtin:ring,switches=4,hosts=2)\n"), "{again}");
+    let shown = status(&bed);
+    assert_eq!((&shown["state"], &shown["pid"]), (&"ready".into(), &started["plane_pid"]), "{shown}");
+    assert_eq!(shown["control"]["daemon"]["connected"], true, "{shown}");
+    assert_eq!(ok(&bed.madctl(&["links", "down", "ring-00:1"])), "ring-00:1: link is down\n");
+    assert_eq!(ok(&bed.madctl(&["links", "up", "ring-00:1"])), "ring-00:1: link is up\n");
+    assert_eq!(ok(&bed.madctl(&["nodes", "reboot", "ring-01"])), "ring-01: rebooted\n");
+    assert!(failed(&bed.madctl(&["links", "down", "rnig-00:1"])).contains("did you mean \"ring-00\"?"));
+    assert!(
+        failed(&bed.madctl(&["run", "--at", "rnig-00", "--", "true"])).contains("did you mean \"ring-00\"?")
+    );
+    assert!(ok(&bed.madctl(&["sessions", "list"])).ends_with("no sessions\n"));
+    assert!(ok(&bed.madctl(&["fabric", "show"])).contains("4 switches, 8 adapters"));
+    let stopped = ok(&bed.madctl(&["down"]));
+    assert!(
+        stopped.starts_with(&format!("plane {NAME} is down: madplaned (pid {pid}) ended, madctld")),
+        "{stopped}"
+    );
+    assert!(failed(&bed.madctl(&["down"])).contains("is not running"));
+    let after = status(&bed);
+    assert_eq!((&after["running"], &after["control"]["running"]), (&false.into(), &false.into()), "{after}");
+}
+
+#[test]
+fn killed_daemons_need_no_cleaning_up() {
+    let Some(bed) = bed() else { return };
+    let _running = Running(&bed);
+    let first = up(&bed);
+    kill(&first["control_pid"]);
+    eventually("madctld is gone", || status(&bed)["control"]["running"] == false);
+    assert!(
+        failed(&bed.madctl(&["links", "down", "ring-00:1"])).contains("madctld of plane bed is not running")
+    );
+    let repaired: serde_json::Value =
+        serde_json::from_str(&ok(&bed.madctl(&["up", "--format", "json"]))).unwrap();
+    assert_eq!((&repaired["control_only"], &repaired["plane_pid"]), (&true.into(), &first["plane_pid"]));
+    ok(&bed.madctl(&["links", "down", "ring-00:1"]));
+    kill(&first["plane_pid"]);
+    eventually("madplaned is gone", || status(&bed)["running"] == false);
+    assert_eq!(status(&bed)["state"], "not running (died)");
+    assert!(failed(&bed.madctl(&["links", "down", "ring-00:1"])).contains("is not running"));
+    assert!(failed(&bed.madctl(&["run", "--", "true"])).contains("is not running"));
+    let second = up(&bed);
+    ok(&bed.madctl(&["links", "down", "ring-00:1"]));
+    kill(&second["plane_pid"]);
+    kill(&second["control_pid"]);
+    eventually("both are gone", || {
+        let shown = status(&bed);
+        shown["running"] == false && shown["control"]["running"] == false
+    });
+    assert!(failed(&bed.madctl(&["down"])).contains("is not running"));
+    up(&bed);
+    ok(&bed.madctl(&["nodes", "reboot", "ring-00"]));
+    ok(&bed.madctl(&["down"]));
+}
+
+#[test]
+fn a_start_that_fails_leaves_nothing_running() {
+    let Some(bed) = bed() else { return };
+    let _running = Running(&bed);
+    let broken = bed.root().join("broken.net");
+    std::fs::write(&broken, "Switch 4 \"a\"\n[1] \"b\"[1]\n").unwrap();
+    let refused = failed(&bed.madctl(&["up", "--fabric", broken.to_str().unwrap()]));
+    assert!(refused.starts_with("madctl: madplaned: ") && refused.contains("line 2"), "{refused}");
+    assert!(failed(&bed.madctl(&["up", "--at", "nobody"])).contains("nobody"));
+    assert!(failed(&bed.madctl(&["down"])).contains("is not running"));
+    // madctld cannot start: its socket's place is taken
+    std::fs::create_dir_all(bed.run_file("admin.sock").join("x")).unwrap();
+    assert!(failed(&bed.madctl(&["up", "--fabric", "builtin:ring"])).contains("admin socket"));
+    assert!(failed(&bed.madctl(&["down"])).contains("is not running"));
+}
+
+#[test]
+fn a_daemon_that_does_not_end_is_killed_with_a_note() {
+    let Some(bed) = bed() else { return };
+    let _running = Running(&bed);
+    let started = up(&bed);
+    let pid = i32::try_from(started["plane_pid"].as_i64().unwrap()).unwrap();
+    let pid = rustix::process::Pid::from_raw(pid).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
+    let stopped = ok(&bed.madctl(&["down"]));
+    assert!(stopped.contains("did not end within 5 s and was killed"), "{stopped}");
+}
+
+#[test]
+fn two_ups_at_the_same_time_start_one_plane() {
+    let Some(bed) = bed() else { return };
+    let _running = Running(&bed);
+    let start = || {
+        let mut process = bed.program(env!("CARGO_BIN_EXE_madctl"));
+        process.args(["up", "--name", NAME, "--fabric", "builtin:ring", "--no-huge"]);
+        process.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()).spawn().unwrap()
+    };
+    let children: Vec<_> = (0..4).map(|_| start()).collect();
+    let outputs: Vec<_> = children.into_iter().map(|child| child.wait_with_output().unwrap()).collect();
+    let done = outputs.iter().filter(|output| output.status.success()).count();
+    assert_eq!(done, 1);
+    for output in outputs.iter().filter(|output| !output.status.success()) {
+        assert!(failed(output).contains("is already running"));
+    }
+}
+
+#[test]
+fn daemons_do_not_keep_what_a_script_had_open() {
+    let Some(bed) = bed() else { return };
+    let _running = Running(&bed);
+    let held = bed.root().join("held");
+    let script = format!(
+        "exec 9>{}; {} up --name {NAME} --fabric builtin:ring --no-huge --format json",
+        held.display(),
+        env!("CARGO_BIN_EXE_madctl")
+    );
+    let started = bed.program("sh").args(["-c", &script]).output().unwrap();
+    let started: serde_json::Value = serde_json::from_str(&ok(&started)).unwrap();
+    for pid in [&started["plane_pid"], &started["control_pid"]] {
+        let open = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
+        let open: Vec<_> = open.filter_map(|entry| std::fs::read_link(entry.unwrap().path()).ok()).collect();
+        assert!(open.len() > 3 && !open.contains(&held), "{pid}: {open:?}");
+    }
+}
