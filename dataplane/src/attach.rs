@@ -10,7 +10,7 @@ mod requests;
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use madplane_engine::{FabricPlan, NodeId};
 use madplane_shm::command::{Command, Event};
@@ -25,7 +25,7 @@ use rustix::io::Errno;
 
 use crate::config::Config;
 use crate::orders::{Order, OrderDesk, Report};
-use crate::worker::elapsed_ns;
+use crate::process::monotonic_ns;
 
 /// How long housekeeping waits for a worker before it gives the order up.
 const ORDER_PATIENCE: Duration = Duration::from_secs(2);
@@ -46,14 +46,9 @@ enum Role {
     /// Has not said.
     New,
     /// A session.
-    Session {
-        slot: u32,
-    },
+    Session { slot: u32 },
     /// Holds, or waits for, the SM bit of a port.
-    SmHold {
-        place: (NodeId, u8),
-        held: bool,
-    },
+    SmHold { place: (NodeId, u8), held: bool },
     /// The control process.
     Control,
 }
@@ -102,7 +97,6 @@ pub struct Housekeeping {
     control: Option<ControlChannel>,
     sm_waiting: VecDeque<usize>,
     huge_pages: bool,
-    epoch: Instant,
 }
 
 /// What housekeeping needs to start.
@@ -126,8 +120,6 @@ pub struct HousekeepingParts {
     pub reports_bell: Arc<Doorbell>,
     /// Listening attach socket.
     pub listener: OwnedFd,
-    /// Where the plane's clock starts.
-    pub epoch: Instant,
 }
 
 impl Housekeeping {
@@ -146,7 +138,6 @@ impl Housekeeping {
             desks,
             reports_bell,
             listener,
-            epoch,
         } = parts;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         add(&epoll, &listener, token::LISTENER)?;
@@ -168,7 +159,6 @@ impl Housekeeping {
             control: None,
             sm_waiting: VecDeque::new(),
             huge_pages,
-            epoch,
         })
     }
 
@@ -180,7 +170,7 @@ impl Housekeeping {
         add(&self.epoll, &stop, token::SIGNALS)?;
         let mut events = Vec::with_capacity(64);
         loop {
-            self.status.plane().heartbeat_ns.store(elapsed_ns(self.epoch), Ordering::Relaxed);
+            self.status.plane().heartbeat_ns.store(monotonic_ns(), Ordering::Relaxed);
             events.clear();
             match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), Some(&HEARTBEAT)) {
                 Ok(_) | Err(Errno::INTR) => {}
@@ -234,7 +224,7 @@ impl Housekeeping {
     /// Notes an error for operators.
     fn error(&self, text: &str) {
         tracing::warn!("{text}");
-        self.status.record_error(text, unix_ns());
+        self.status.record_error(text, crate::process::unix_ns());
     }
 
     /// Resolves a selector to a node and the port at which a session would sit.
@@ -251,11 +241,7 @@ impl Housekeeping {
 ///
 /// # Errors
 /// One line that says why there is none.
-pub fn session_place(
-    topology: &Topology,
-    node: NodeId,
-    port: Option<u8>,
-) -> Result<(NodeId, u8), String> {
+pub fn session_place(topology: &Topology, node: NodeId, port: Option<u8>) -> Result<(NodeId, u8), String> {
     let Some(there) = topology.nodes.get(node as usize) else { return Err(format!("no node {node}")) };
     match (there.kind, port) {
         (NodeKind::Switch, None | Some(0)) => Ok((node, 0)),
@@ -267,9 +253,8 @@ pub fn session_place(
             Err(format!("{:?} has ports 1 to {}, not {port}", there.description, there.num_ports()))
         }
         (_, None) => {
-            let cabled = (1..=there.num_ports()).find(|p| {
-                topology.port(PortRef { node, port: *p }).is_some_and(|port| port.peer.is_some())
-            });
+            let cabled = (1..=there.num_ports())
+                .find(|p| topology.port(PortRef { node, port: *p }).is_some_and(|port| port.peer.is_some()));
             Ok((node, cabled.unwrap_or(1)))
         }
     }
@@ -288,10 +273,4 @@ pub fn default_place(topology: &Topology) -> Result<(NodeId, u8), String> {
 
 fn add(epoll: &OwnedFd, fd: impl AsFd, token: u64) -> Result<(), Errno> {
     epoll::add(epoll, fd, epoll::EventData::new_u64(token), epoll::EventFlags::IN)
-}
-
-/// Unix time in nanoseconds.
-pub fn unix_ns() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }

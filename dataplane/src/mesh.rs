@@ -116,7 +116,10 @@ mod tests {
             for to in 0..3 {
                 let sent = ends[from].send(to, 10, 1, &Packet::default());
                 assert_eq!(sent, from != to);
-                assert_eq!(matches!(ends[to].receive(from), Some(Crossing::Mad { node: 10, port: 1, .. })), sent);
+                assert_eq!(
+                    matches!(ends[to].receive(from), Some(Crossing::Mad { node: 10, port: 1, .. })),
+                    sent
+                );
             }
         }
         assert!(!ends[0].send(9, 0, 0, &Packet::default()));

@@ -17,13 +17,13 @@ use madplane_shm::sync::Ordering;
 use madplane_topology::{ParseOptions, Topology};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
-use crate::attach::{Housekeeping, HousekeepingParts, default_place, session_place, unix_ns};
+use crate::attach::{Housekeeping, HousekeepingParts, default_place, session_place};
 use crate::config::{Config, FabricSource};
 use crate::idle::{Spin, Yield};
 use crate::mesh::mesh;
 use crate::orders::order_rings;
-use crate::process::{LockError, PlaneLock, incarnation};
-use crate::worker::{Worker, elapsed_ns};
+use crate::process::{LockError, PlaneLock, incarnation, unix_ns};
+use crate::worker::Worker;
 
 /// Why a plane could not be started; `Display` is one line for the operator.
 #[derive(Debug, thiserror::Error)]
@@ -83,7 +83,8 @@ impl Plane {
     /// [`StartError`], with nothing left running.
     pub fn start(config: Config, started: Instant) -> Result<Self, StartError> {
         let paths = config.paths().clone();
-        let directory = |source| StartError::Directory { path: paths.run_dir().display().to_string(), source };
+        let directory =
+            |source| StartError::Directory { path: paths.run_dir().display().to_string(), source };
         std::fs::create_dir_all(paths.run_dir()).map_err(directory)?;
         let lock = PlaneLock::take(&paths.plane_lock(), paths.name())?;
         let topology = load_fabric(&config)?;
@@ -105,7 +106,7 @@ impl Plane {
             let (desk, order_box) = order_rings(reports_bell.clone());
             let shard = plan.build_shard(&topology, index);
             status.worker(index).nodes.store(plan.nodes_of(index).len() as u64, Ordering::Relaxed);
-            let worker = Worker::new(index, shard, ends, order_box, status.clone(), started);
+            let worker = Worker::new(index, shard, ends, order_box, status.clone());
             desks.push(desk);
             workers.push(start_worker(worker, index, config.cores().workers.get(index).copied(), &status)?);
         }
@@ -120,12 +121,13 @@ impl Plane {
             desks,
             reports_bell,
             listener,
-            epoch: started,
         };
         let housekeeping = Housekeeping::new(parts).map_err(StartError::Descriptor)?;
         housekeeping.show_default_place();
         let plane = status.plane();
-        plane.startup_ns.store(elapsed_ns(started), Ordering::Relaxed);
+        plane
+            .startup_ns
+            .store(u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
         plane.state.store(plane_state::READY, Ordering::Release);
         Ok(Self { housekeeping, workers, status, attach_socket: paths.attach_socket(), _lock: lock })
     }
@@ -198,7 +200,8 @@ fn load_fabric(config: &Config) -> Result<Topology, StartError> {
         FabricSource::File(path) => {
             let text = std::fs::read(path).map_err(|error| fail(error.to_string()))?;
             let options = ParseOptions { strict: config.strict(), ..ParseOptions::default() };
-            let parsed = madplane_topology::parse(&text, &options).map_err(|error| fail(error.to_string()))?;
+            let parsed =
+                madplane_topology::parse(&text, &options).map_err(|error| fail(error.to_string()))?;
             for warning in parsed.warnings.iter().take(20) {
                 tracing::warn!("{}: {warning}", path.display());
             }
@@ -219,7 +222,8 @@ fn choose_place(config: &Config, topology: &Topology) -> Result<(u32, u8), Start
         return default_place(topology).map_err(|reason| fabric_error(config, &reason));
     };
     let fail = |reason: String| StartError::At { selector: selector.to_owned(), reason };
-    let end = madplane_topology::parse_endpoint(topology, selector).map_err(|error| fail(error.to_string()))?;
+    let end =
+        madplane_topology::parse_endpoint(topology, selector).map_err(|error| fail(error.to_string()))?;
     session_place(topology, end.node, (end.port != 0).then_some(end.port)).map_err(fail)
 }
 

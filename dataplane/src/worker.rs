@@ -5,8 +5,6 @@
 //! [`IdleStrategy`] the second. On the way of a MAD nothing allocates, locks, logs or calls the system; ringing the doorbell
 //! of a client that sleeps is the one exception, at most once per sleep.
 
-use std::time::Instant;
-
 use madplane_engine::{Packet, Shard};
 use madplane_port::{DEFAULT_BURST, MadMessage, MadRx};
 use madplane_shm::counters::Counter;
@@ -21,6 +19,7 @@ use crate::egress::{Egress, packet_from};
 use crate::idle::IdleStrategy;
 use crate::mesh::{Crossing, MeshEnds};
 use crate::orders::{Order, OrderBox, Report};
+use crate::process::monotonic_ns;
 use crate::sessions::{Session, SessionOut};
 use crate::telemetry::Telemetry;
 
@@ -54,30 +53,21 @@ pub struct Worker {
     burst: Vec<MadMessage>,
     packet: Box<Packet>,
     stopping: bool,
-    epoch: Instant,
 }
 
 impl Worker {
-    /// Makes a worker for `shard`. `epoch` is where the plane's clock starts.
-    pub fn new(
-        index: usize,
-        shard: Shard,
-        mesh: MeshEnds,
-        orders: OrderBox,
-        status: Status,
-        epoch: Instant,
-    ) -> Self {
+    /// Makes a worker for `shard`.
+    pub fn new(index: usize, shard: Shard, mesh: MeshEnds, orders: OrderBox, status: Status) -> Self {
         Self {
             index,
             shard,
             sessions: Vec::with_capacity(MAX_SESSIONS),
             egress: Egress::new(mesh),
             orders,
-            telemetry: Telemetry::new(status, index, elapsed_ns(epoch)),
+            telemetry: Telemetry::new(status, index, monotonic_ns()),
             burst: vec![MadMessage::default(); DEFAULT_BURST],
             packet: Box::default(),
             stopping: false,
-            epoch,
         }
     }
 
@@ -110,7 +100,13 @@ impl Worker {
             for message in &self.burst[..count] {
                 match accept(session, &self.egress, message, &mut self.packet) {
                     Ok(()) => {
-                        self.shard.send(now_ns, session.node, session.port, &mut self.packet, &mut self.egress);
+                        self.shard.send(
+                            now_ns,
+                            session.node,
+                            session.port,
+                            &mut self.packet,
+                            &mut self.egress,
+                        );
                     }
                     Err(reason) => self.egress.counts.drop(reason),
                 }
@@ -150,7 +146,8 @@ impl Worker {
             Order::Open(session) => self.open(*session),
             Order::Close { slot } => self.close(slot),
             Order::Register { id, spec } => {
-                let Some(session) = self.egress.session(id.slot).filter(|s| s.generation == id.generation) else {
+                let Some(session) = self.egress.session(id.slot).filter(|s| s.generation == id.generation)
+                else {
                     return Report::Unknown;
                 };
                 let (node, port) = (session.node, session.port);
@@ -210,14 +207,14 @@ impl Worker {
 
     /// Polls until ordered to stop.
     pub fn run(mut self, mut idle: impl IdleStrategy) {
-        let mut now_ns = elapsed_ns(self.epoch);
+        let mut now_ns = monotonic_ns();
         let mut committed_ns = 0;
         let mut empty: u32 = 0;
         let mut full: u32 = 0;
         while !self.stopping {
             let work = self.poll(now_ns);
             if work > 0 {
-                let after_ns = elapsed_ns(self.epoch);
+                let after_ns = monotonic_ns();
                 // `now_ns` may be some empty cycles old; that little is counted as busy
                 self.telemetry.full_cycle(after_ns.saturating_sub(now_ns));
                 now_ns = after_ns;
@@ -231,7 +228,7 @@ impl Worker {
                 empty += 1;
                 if empty % EMPTY_CYCLES_PER_CLOCK == 0 {
                     self.telemetry.empty_cycles(u64::from(EMPTY_CYCLES_PER_CLOCK));
-                    now_ns = elapsed_ns(self.epoch);
+                    now_ns = monotonic_ns();
                     if full > 0 || now_ns.saturating_sub(committed_ns) > HEARTBEAT_NS {
                         self.commit(now_ns);
                         (full, committed_ns) = (0, now_ns);
@@ -281,9 +278,4 @@ fn accept(
         packet.mad[8..12].copy_from_slice(&id.hi_tid().to_be_bytes());
     }
     Ok(())
-}
-
-/// Nanoseconds since the plane's clock started.
-pub fn elapsed_ns(epoch: Instant) -> u64 {
-    u64::try_from(epoch.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }

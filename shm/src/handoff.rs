@@ -245,13 +245,9 @@ impl Connection {
     /// # Errors
     /// [`HandoffError::NotRunning`] when nobody listens, [`HandoffError::Permission`] when not allowed.
     pub fn open(path: &Path, name: &str) -> Result<Self, HandoffError> {
-        let socket = rustix::net::socket_with(
-            AddressFamily::UNIX,
-            SocketType::SEQPACKET,
-            SocketFlags::CLOEXEC,
-            None,
-        )
-        .map_err(|e| HandoffError::Gone(e.into()))?;
+        let socket =
+            rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+                .map_err(|e| HandoffError::Gone(e.into()))?;
         let address = SocketAddrUnix::new(path).map_err(|e| HandoffError::Gone(e.into()))?;
         match rustix::net::connect(&socket, &address) {
             Ok(()) => Ok(Self { socket }),
@@ -354,7 +350,8 @@ mod tests {
     use super::*;
 
     fn socket_pair() -> (OwnedFd, OwnedFd) {
-        rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap()
+        rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+            .unwrap()
     }
 
     #[test]

@@ -12,7 +12,12 @@ fn the_layout_is_the_stored_one() {
     }
     let stored = std::fs::read_to_string(&path).unwrap();
     for (line, (a, b)) in stored.lines().zip(now.lines()).enumerate() {
-        assert_eq!(a, b, "line {}: a changed layout needs a new LAYOUT_VERSION and MADPLANE_BLESS=1", line + 1);
+        assert_eq!(
+            a,
+            b,
+            "line {}: a changed layout needs a new LAYOUT_VERSION and MADPLANE_BLESS=1",
+            line + 1
+        );
     }
     assert_eq!(stored.len(), now.len(), "the listing grew or shrank");
 }

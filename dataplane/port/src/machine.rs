@@ -46,7 +46,8 @@ pub struct CorePlan {
 
 /// The cores that this process may use, in ascending order.
 pub fn allowed_cores() -> Vec<usize> {
-    let mut cores: Vec<usize> = core_affinity::get_core_ids().unwrap_or_default().iter().map(|c| c.id).collect();
+    let mut cores: Vec<usize> =
+        core_affinity::get_core_ids().unwrap_or_default().iter().map(|c| c.id).collect();
     cores.sort_unstable();
     cores
 }
@@ -57,7 +58,11 @@ pub fn allowed_cores() -> Vec<usize> {
 ///
 /// # Errors
 /// [`CoreError`] names the core that cannot be used.
-pub fn plan_cores(allowed: &[usize], wanted: Option<&[usize]>, workers: usize) -> Result<CorePlan, CoreError> {
+pub fn plan_cores(
+    allowed: &[usize],
+    wanted: Option<&[usize]>,
+    workers: usize,
+) -> Result<CorePlan, CoreError> {
     if allowed.is_empty() {
         return Err(CoreError::Unknown);
     }

@@ -40,7 +40,8 @@ impl MadTx for ClientTx {
 }
 
 fn session_pair(slots: u64) -> (session::SessionRx, session::SessionTx, ClientTx, ClientRx) {
-    let (plane, fds) = create_pair::<MadMessage, MadMessage>("t", slots, false, Incarnation::default()).unwrap();
+    let (plane, fds) =
+        create_pair::<MadMessage, MadMessage>("t", slots, false, Incarnation::default()).unwrap();
     let client = madplane_shm::session::open_pair(&fds).unwrap();
     let (rx, tx) = session::split(plane, Doorbell::create().unwrap(), slots);
     (rx, tx, ClientTx(client.up), ClientRx(client.down))

@@ -14,9 +14,10 @@ use madplane_shm::sync::Ordering;
 use madplane_topology::NodeKind;
 
 use super::connections::libc_errno::{EAGAIN, EBUSY, EINVAL, EIO, EMFILE, ENODEV, ENOMEM, EPROTO};
-use super::{ControlChannel, Housekeeping, Role, add, token, unix_ns};
+use super::{ControlChannel, Housekeeping, Role, add, token};
 use crate::agents::{AGENTS_PER_SESSION, AgentId, AgentSpec, GENERATIONS};
 use crate::orders::{Order, Report};
+use crate::process::unix_ns;
 use crate::sessions::{Session, SessionOut};
 
 /// Commands taken from the control channel at one time.
@@ -31,7 +32,8 @@ impl Housekeeping {
         }
         if request.version != LAYOUT_VERSION {
             let theirs = request.version;
-            let text = format!("the plane speaks layout version {LAYOUT_VERSION}, the client version {theirs}");
+            let text =
+                format!("the plane speaks layout version {LAYOUT_VERSION}, the client version {theirs}");
             self.answer_to(index, &Reply::refusal(EPROTO, &text), &[]);
             return;
         }
@@ -208,9 +210,11 @@ impl Housekeeping {
     fn request_sm(&mut self, index: usize, request: &Request) -> Result<(), (i32, String)> {
         self.expect_new(index)?;
         let place = self.place(&request.selector()).map_err(|text| (ENODEV, text))?;
-        let taken = self.connections.iter().flatten().any(
-            |c| matches!(c.role, Role::SmHold { place: other, held: true } if other == place),
-        );
+        let taken = self
+            .connections
+            .iter()
+            .flatten()
+            .any(|c| matches!(c.role, Role::SmHold { place: other, held: true } if other == place));
         if !taken {
             self.hold_sm(index, place);
             return Ok(());
