@@ -1,6 +1,6 @@
 //! madctld from outside: the admin protocol, the link to a plane, and what peers can do to it.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 mod support;
 

@@ -1,10 +1,10 @@
 //! madctl from outside: wrong usage, missing planes, files, and what it prints.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 mod support;
 
-use support::{Bed, FakePlane, NAME, done};
+use support::{Bed, FakePlane, NAME, done, eventually};
 
 /// Arguments, exit code, and a part of the one line on standard error.
 type Bad<'a> = (&'a [&'a str], i32, &'a str);
@@ -177,4 +177,83 @@ fn version_and_help_are_no_errors() {
     let help = bed.program(env!("CARGO_BIN_EXE_madctl")).args(["up", "--help"]).output().unwrap();
     assert_eq!(help.status.code(), Some(0));
     assert!(String::from_utf8(help.stdout).unwrap().contains("--session-slots"));
+}
+
+/// A folder with daemons that are scripts.
+fn scripted(bed: &Bed, madplaned: &str) -> std::path::PathBuf {
+    use std::os::unix::fs::PermissionsExt;
+    let libexec = bed.root().join("libexec");
+    std::fs::create_dir(&libexec).unwrap();
+    for (name, body) in [("madplaned", madplaned), ("madctld", "exit 9")] {
+        std::fs::write(libexec.join(name), format!("#!/bin/sh\n{body}\n")).unwrap();
+        std::fs::set_permissions(libexec.join(name), std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    libexec
+}
+
+fn is_alive(pid_file: &std::path::Path) -> bool {
+    let pid = std::fs::read_to_string(pid_file).unwrap().trim().parse().unwrap();
+    // a process that has ended and only waits to be collected is not alive
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    madplane_control::sys::start_ticks(pid).is_some() && !stat.contains(") Z ")
+}
+
+#[test]
+fn an_interrupted_up_stops_what_it_started() {
+    let bed = Bed::new();
+    let pid_file = bed.root().join("pid");
+    let libexec = scripted(&bed, &format!("echo $$ > {}\nexec sleep 1000", pid_file.display()));
+    for signal in [rustix::process::Signal::INT, rustix::process::Signal::TERM] {
+        let mut process = bed.program(env!("CARGO_BIN_EXE_madctl"));
+        process
+            .args(["up", "--name", NAME])
+            .env("MADPLANE_LIBEXEC", &libexec)
+            .stderr(std::process::Stdio::piped());
+        let child = process.spawn().unwrap();
+        eventually("the daemon runs", || {
+            std::fs::read_to_string(&pid_file).is_ok_and(|text| text.ends_with('\n'))
+        });
+        rustix::process::kill_process(rustix::process::Pid::from_child(&child), signal).unwrap();
+        let output = child.wait_with_output().unwrap();
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(
+            (output.status.code(), text.as_str()),
+            (Some(1), "madctl: interrupted; what was started is stopped again\n")
+        );
+        assert!(!is_alive(&pid_file));
+        std::fs::remove_file(&pid_file).unwrap();
+    }
+}
+
+#[test]
+fn a_daemon_that_ends_without_a_word_is_reported_with_its_last_one() {
+    let bed = Bed::new();
+    let libexec = scripted(&bed, "echo first >&2\necho it hurts >&2\nexit 3");
+    let mut process = bed.program(env!("CARGO_BIN_EXE_madctl"));
+    let output = process.args(["up", "--name", NAME]).env("MADPLANE_LIBEXEC", &libexec).output().unwrap();
+    let text = String::from_utf8(output.stderr).unwrap();
+    let log = bed.run_file("madplaned.log");
+    let expected = format!(
+        "madctl: madplaned: ended before it was ready (exit status: 3): it hurts; see {}\n",
+        log.display()
+    );
+    assert_eq!((output.status.code(), text), (Some(1), expected));
+}
+
+#[test]
+fn a_plane_whose_madctld_does_not_start_is_stopped_again() {
+    let bed = Bed::new();
+    let pid_file = bed.root().join("pid");
+    // the descriptor's number is the last argument
+    let body = format!(
+        "echo $$ > {}\nfor fd; do :; done\neval \"echo READY >&$fd\"\nexec sleep 1000",
+        pid_file.display()
+    );
+    let libexec = scripted(&bed, &body);
+    let mut process = bed.program(env!("CARGO_BIN_EXE_madctl"));
+    let output = process.args(["up", "--name", NAME]).env("MADPLANE_LIBEXEC", &libexec).output().unwrap();
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert_eq!((output.status.code(), text.lines().count()), (Some(1), 1), "{text}");
+    assert!(text.starts_with("madctl: madctld: ended before it was ready (exit status: 9)"), "{text}");
+    assert!(!is_alive(&pid_file));
 }

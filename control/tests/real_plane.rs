@@ -2,7 +2,7 @@
 //!
 //! madplaned belongs to another crate; without it beside madctl (or in `MADPLANE_LIBEXEC`) these tests say so and pass.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 mod support;
 

@@ -48,7 +48,7 @@ pub fn print<T: Serialize + Text>(format: Format, result: &T) -> io::Result<()> 
 /// Prints bytes as they are.
 ///
 /// # Errors
-/// As [`print`].
+/// As [`print()`].
 pub fn print_raw(bytes: &[u8]) -> io::Result<()> {
     let mut out = io::stdout().lock();
     match out.write_all(bytes).and_then(|()| out.flush()) {
