@@ -245,15 +245,28 @@ impl Connection {
     /// # Errors
     /// [`HandoffError::NotRunning`] when nobody listens, [`HandoffError::Permission`] when not allowed.
     pub fn open(path: &Path, name: &str) -> Result<Self, HandoffError> {
-        let socket =
-            rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
-                .map_err(|e| HandoffError::Gone(e.into()))?;
+        Self::open_with(path, name, SocketFlags::CLOEXEC)
+    }
+
+    /// As [`Connection::open`], but returns at once, and neither sending nor receiving waits afterwards: for callers
+    /// that sleep elsewhere.
+    ///
+    /// # Errors
+    /// As [`Connection::open`], and [`HandoffError::Gone`] with `WouldBlock` when the plane does not accept.
+    pub fn try_open(path: &Path, name: &str) -> Result<Self, HandoffError> {
+        Self::open_with(path, name, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
+    }
+
+    fn open_with(path: &Path, name: &str, flags: SocketFlags) -> Result<Self, HandoffError> {
+        let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+            .map_err(|e| HandoffError::Gone(e.into()))?;
         let address = SocketAddrUnix::new(path).map_err(|e| HandoffError::Gone(e.into()))?;
         match rustix::net::connect(&socket, &address) {
             Ok(()) => Ok(Self { socket }),
             Err(rustix::io::Errno::ACCESS | rustix::io::Errno::PERM) => {
                 Err(HandoffError::Permission { name: name.to_owned() })
             }
+            Err(busy @ rustix::io::Errno::AGAIN) => Err(HandoffError::Gone(busy.into())),
             Err(_) => Err(HandoffError::NotRunning { name: name.to_owned() }),
         }
     }
@@ -385,6 +398,29 @@ mod tests {
         assert!(matches!(client.receive().unwrap_err(), HandoffError::Version { theirs: 77, .. }));
         drop(plane);
         assert!(matches!(client.receive().unwrap_err(), HandoffError::Gone(_)));
+    }
+
+    #[test]
+    fn a_plane_that_does_not_accept_keeps_only_those_waiting_who_want_to() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("attach.sock");
+        let none = Connection::try_open(&path, "p").unwrap_err();
+        assert!(matches!(none, HandoffError::NotRunning { .. }), "{none}");
+        let kind = SocketType::SEQPACKET;
+        let listener =
+            rustix::net::socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).unwrap();
+        rustix::net::bind(&listener, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+        rustix::net::listen(&listener, 1).unwrap();
+        let mut waiting = Vec::new();
+        let refused = loop {
+            match Connection::try_open(&path, "p") {
+                Ok(connection) if waiting.len() < 100 => waiting.push(connection),
+                other => break other.unwrap_err(),
+            }
+        };
+        assert!(matches!(&refused, HandoffError::Gone(error) if error.kind() == io::ErrorKind::WouldBlock));
+        let quiet = waiting[0].receive().unwrap_err();
+        assert!(matches!(&quiet, HandoffError::Gone(error) if error.kind() == io::ErrorKind::WouldBlock));
     }
 
     #[test]
