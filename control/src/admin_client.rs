@@ -7,6 +7,8 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use madplane_shm::paths::PlanePaths;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -61,14 +63,11 @@ pub fn ask<T: DeserializeOwned>(
         }
         _ => no_answer(error.to_string()),
     };
-    let mut stream = UnixStream::connect(paths.admin_socket()).map_err(|error| match error.kind() {
+    let mut stream = connect(paths, within).map_err(|error| match error.kind() {
         io::ErrorKind::PermissionDenied => AdminError::Permission(name()),
+        io::ErrorKind::WouldBlock => failed(error),
         _ => AdminError::NotRunning(name()),
     })?;
-    stream
-        .set_read_timeout(Some(within))
-        .and_then(|()| stream.set_write_timeout(Some(within)))
-        .map_err(failed)?;
     let args = serde_json::to_value(args).map_err(|error| no_answer(error.to_string()))?;
     let request = Request { v: PROTOCOL_VERSION, id: Value::from(1), cmd: cmd.to_owned(), args };
     let mut line = serde_json::to_vec(&request).map_err(|error| no_answer(error.to_string()))?;
@@ -87,4 +86,14 @@ pub fn ask<T: DeserializeOwned>(
         ));
     }
     serde_json::from_value(reply.result).map_err(|error| no_answer(error.to_string()))
+}
+
+/// Connects with a bound on connecting, sending and receiving each.
+fn connect(paths: &PlanePaths, within: Duration) -> io::Result<UnixStream> {
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    // also bounds the wait for a place in the backlog
+    set_socket_timeout(&socket, Timeout::Send, Some(within))?;
+    set_socket_timeout(&socket, Timeout::Recv, Some(within))?;
+    rustix::net::connect(&socket, &SocketAddrUnix::new(paths.admin_socket())?)?;
+    Ok(UnixStream::from(socket))
 }

@@ -32,6 +32,8 @@ const QUICK_REFUSALS: u32 = 20;
 /// How long the plane may take to answer.
 const GREETING_WITHIN: Duration = Duration::from_secs(5);
 
+const NO_ANSWER: &str = "the plane does not answer; see its log";
+
 /// Numbers of the link's sources in the poller.
 #[derive(Debug, Clone, Copy)]
 pub struct LinkSources {
@@ -135,9 +137,7 @@ impl PlaneLink {
     pub fn on_time(&mut self, poller: &Poller, now: Instant) -> Change {
         match &self.state {
             State::Away { attempt_at, .. } if *attempt_at <= now => self.attempt(poller, now),
-            State::Greeting { until, .. } if *until <= now => {
-                self.leave(poller, now, "the plane does not answer; see its log".to_owned())
-            }
+            State::Greeting { until, .. } if *until <= now => self.leave(poller, now, NO_ANSWER.to_owned()),
             _ => Change::None,
         }
     }
@@ -147,15 +147,19 @@ impl PlaneLink {
         if !matches!(self.state, State::Away { .. }) {
             return Change::None;
         }
-        let opened = Connection::open(&self.paths.attach_socket(), self.paths.name()).and_then(|socket| {
-            socket.send(&Request { op: op::CONTROL, ..Request::default() })?;
-            poller.add(&socket, self.sources.socket, Interest::READ).map_err(HandoffError::Gone)?;
-            Ok(socket)
-        });
+        let opened =
+            Connection::try_open(&self.paths.attach_socket(), self.paths.name()).and_then(|socket| {
+                socket.send(&Request { op: op::CONTROL, ..Request::default() })?;
+                poller.add(&socket, self.sources.socket, Interest::READ).map_err(HandoffError::Gone)?;
+                Ok(socket)
+            });
         match opened {
             Ok(socket) => {
                 self.state = State::Greeting { socket, until: now + GREETING_WITHIN };
                 Change::None
+            }
+            Err(HandoffError::Gone(error)) if error.kind() == io::ErrorKind::WouldBlock => {
+                self.leave(poller, now, NO_ANSWER.to_owned())
             }
             Err(error) => self.leave(poller, now, error.to_string()),
         }

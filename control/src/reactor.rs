@@ -510,8 +510,8 @@ fn watch(paths: &PlanePaths) -> Option<OwnedFd> {
 fn log_event(told: &Event) {
     let (guid, port, value) = (format!("{:#018x}", told.node_guid), told.port, told.value);
     match told.kind {
-        event::SESSION_OPENED => info!(session = value, text = told.text(), "session opened"),
-        event::SESSION_CLOSED => info!(session = value, text = told.text(), "session closed"),
+        event::SESSION_OPENED => debug!(session = value, text = told.text(), "session opened"),
+        event::SESSION_CLOSED => debug!(session = value, text = told.text(), "session closed"),
         event::PORT_CHANGED => debug!(node = guid, port, state = value, "port changed"),
         event::TRAP => debug!(node = guid, port, trap = value, "trap"),
         other => debug!(kind = other, node = guid, port, value, "event of an unknown kind"),

@@ -262,3 +262,39 @@ fn madctl_passes_the_planes_words_on() {
     let text = String::from_utf8(refused.stderr).unwrap();
     assert_eq!(text, "madctl: no node is called \"hots-1\", did you mean \"host-1\"?\n");
 }
+
+#[test]
+fn a_stopped_madctld_does_not_stop_who_looks() {
+    let bed = Bed::new();
+    let _plane = FakePlane::start(&bed, done);
+    let daemon = bed.madctld();
+    let pid = rustix::process::Pid::from_child(&daemon.child);
+    rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
+    // many others wait already
+    let crowd: Vec<_> = (0..100).map(|_| bed.connect().unwrap()).collect();
+    let looked = bed.madctl(&["status"]);
+    assert_eq!(looked.status.code(), Some(0), "{}", String::from_utf8_lossy(&looked.stderr));
+    let text = String::from_utf8(looked.stdout).unwrap();
+    assert!(
+        text.contains(&format!("pid {}, madctld of plane {NAME} has not answered within 2 s", daemon.pid())),
+        "{text}"
+    );
+    drop(crowd);
+}
+
+#[test]
+fn a_log_in_json_is_one_document_a_line() {
+    let bed = Bed::new();
+    let mut process = bed.program(env!("CARGO_BIN_EXE_madctld"));
+    process.args(["--name", NAME, "--log-format", "json"]).stderr(std::process::Stdio::piped());
+    let mut daemon = support::Daemon { child: process.spawn().unwrap() };
+    eventually("madctld listens", || bed.connect().is_some());
+    let _plane = FakePlane::start(&bed, done);
+    bed.wait_connected();
+    let log = daemon.child.stderr.take().unwrap();
+    assert_eq!(daemon.end(), Some(0));
+    let text = std::io::read_to_string(log).unwrap();
+    let lines: Vec<serde_json::Value> =
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(lines.iter().any(|line| line["fields"]["message"] == "connected to the plane"), "{text}");
+}

@@ -6,6 +6,7 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use madplane_shm::handoff::{Connection, HandoffError, Request, op};
 use madplane_shm::paths::PlanePaths;
@@ -19,7 +20,7 @@ use crate::config::{UMAD_LIBRARY, locate};
 use crate::{spawn, sys};
 
 /// How long the plane may take to look a port up.
-const LOOKUP_WITHIN: std::time::Duration = std::time::Duration::from_secs(5);
+const LOOKUP_WITHIN: Duration = Duration::from_secs(5);
 
 pub(crate) fn run(paths: &PlanePaths, args: RunArgs) -> Outcome {
     let at = args.at.unwrap_or_default();
@@ -53,9 +54,8 @@ pub(crate) fn run(paths: &PlanePaths, args: RunArgs) -> Outcome {
 fn look_up(paths: &PlanePaths, selector: &str) -> Result<(), Failure> {
     let request = Request::with_selector(op::LOOKUP, selector)
         .ok_or_else(|| Failure::Failed("the name after --at is longer than 192 bytes".to_owned()))?;
-    let connection = Connection::open(&paths.attach_socket(), paths.name())?;
-    set_socket_timeout(&connection, Timeout::Recv, Some(LOOKUP_WITHIN)).map_err(std::io::Error::from)?;
-    match connection.call(&request) {
+    let answer = connect(paths).and_then(|connection| connection.call(&request));
+    match answer {
         Ok(_) => Ok(()),
         Err(HandoffError::Gone(error)) if error.kind() == std::io::ErrorKind::WouldBlock => {
             let seconds = LOOKUP_WITHIN.as_secs();
@@ -68,6 +68,25 @@ fn look_up(paths: &PlanePaths, selector: &str) -> Result<(), Failure> {
         }
         Err(error) => Err(error.into()),
     }
+}
+
+/// Connects and waits for answers, both within a bound: also a plane that has been stopped may have a full backlog.
+fn connect(paths: &PlanePaths) -> Result<Connection, HandoffError> {
+    let until = Instant::now() + LOOKUP_WITHIN;
+    let connection = loop {
+        match Connection::try_open(&paths.attach_socket(), paths.name()) {
+            Err(HandoffError::Gone(error))
+                if error.kind() == std::io::ErrorKind::WouldBlock && Instant::now() < until =>
+            {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            other => break other?,
+        }
+    };
+    let bounded = set_socket_timeout(&connection, Timeout::Recv, Some(LOOKUP_WITHIN));
+    let waiting = rustix::io::ioctl_fionbio(&connection, false);
+    bounded.and(waiting).map_err(|error| HandoffError::Gone(error.into()))?;
+    Ok(connection)
 }
 
 /// Our library in front of what is preloaded already; once.
