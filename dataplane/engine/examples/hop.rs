@@ -12,6 +12,7 @@ use madplane_wire::SmpMut;
 use madplane_wire::mad::method;
 use madplane_wire::smp::attr;
 use std::hint::black_box;
+use std::slice::from_ref;
 use std::time::Instant;
 
 /// Counts deliveries; stands for the session ring.
@@ -67,8 +68,8 @@ fn main() {
     let (short, long) = (request(&path(2)), request(&path(62)));
     let mut best = f64::MAX;
     for _ in 0..5 {
-        let base = time(&mut shard, host, &[short.clone()], rounds / 10);
-        let full = time(&mut shard, host, &[long.clone()], rounds / 10);
+        let base = time(&mut shard, host, from_ref(&short), rounds / 10);
+        let full = time(&mut shard, host, from_ref(&long), rounds / 10);
         best = best.min((full - base) / 120.0);
     }
     println!("one hop more, same link: {best:.2} ns");

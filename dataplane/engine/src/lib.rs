@@ -15,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 mod agent;
+mod fuzz;
 pub mod lid_route;
 mod node;
 mod packet;
@@ -25,6 +26,8 @@ mod shard;
 mod sink;
 pub mod smi;
 
+#[doc(hidden)]
+pub use fuzz::fuzz_shard;
 pub use packet::{Grh, Packet};
 pub use plan::{FabricOptions, FabricPlan, PlanError};
 pub use shard::{LID_HOP_LIMIT, PortCounterSnapshot, Shard};

@@ -1,4 +1,5 @@
 //! The shared SMI vectors, read from `spec/smi-vectors.json` where it is at hand.
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "helpers of tests fail like tests")]
 
 use madplane_engine::Packet;
 use madplane_engine::smi::{self, SmiNode, Verdict};

@@ -1,4 +1,5 @@
 //! Every case of the SMI rules, against the pure functions and through a whole shard.
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "helpers of tests fail like tests")]
 
 mod table;
 
