@@ -23,6 +23,8 @@ pub mod agents;
 pub mod attach;
 pub mod config;
 pub mod egress;
+#[doc(hidden)]
+pub mod fuzz;
 pub mod idle;
 pub mod mesh;
 pub mod orders;
