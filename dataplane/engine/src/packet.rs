@@ -6,7 +6,7 @@
 /// Global route header of a GMP that carries one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Grh {
-    /// Index of the local GID (sender's table on send, receiver's on delivery).
+    /// On send: index of the sender's GID. On delivery: 0.
     pub gid_index: u8,
     /// Hop limit.
     pub hop_limit: u8,
@@ -14,7 +14,7 @@ pub struct Grh {
     pub traffic_class: u8,
     /// Flow label (20 bits).
     pub flow_label: u32,
-    /// GID of the other side.
+    /// On send: GID of the destination, not looked at. On delivery: GID of the sender.
     pub gid: [u8; 16],
 }
 

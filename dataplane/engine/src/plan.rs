@@ -147,3 +147,57 @@ fn check_links(topology: &Topology, id: NodeId) -> Result<(), PlanError> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use madplane_topology::{LinkSpeed, LinkWidth, Node, NodeKind};
+
+    fn hosts(count: u64) -> Topology {
+        let mut topology = Topology::default();
+        topology.nodes.extend((0..count).map(|i| Node::new(NodeKind::Ca, 1 + i, 1, "host")));
+        topology
+    }
+
+    #[test]
+    fn every_node_belongs_to_one_shard() {
+        for nodes in [0, 1, 2, 7, 100] {
+            let topology = hosts(nodes);
+            for shards in [1, 2, 3, 8, 150] {
+                let plan = FabricPlan::new(&topology, &FabricOptions { shards }).unwrap();
+                let mut next = 0;
+                for shard in 0..shards {
+                    let range = plan.nodes_of(shard);
+                    assert_eq!(range.start, next, "{nodes} nodes, {shards} shards");
+                    next = range.end;
+                    assert!(range.clone().all(|node| plan.shard_of(node) == shard));
+                    let built = plan.build_shard(&topology, shard);
+                    assert_eq!(built.nodes.len(), range.len());
+                }
+                assert_eq!(next, plan.nodes());
+                assert_eq!(u64::from(next), nodes);
+                assert_eq!(plan.shard_of(next), shards - 1);
+                assert_eq!(plan.nodes_of(shards), 0..0);
+            }
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_simulated_is_refused_by_name() {
+        let refused =
+            |topology: &Topology| FabricPlan::new(topology, &FabricOptions { shards: 1 }).unwrap_err();
+        let mut topology = hosts(2);
+        assert_eq!(
+            FabricPlan::new(&topology, &FabricOptions { shards: 0 }).unwrap_err(),
+            PlanError::NoShards
+        );
+        let (a, b) = (PortRef { node: 0, port: 1 }, PortRef { node: 1, port: 1 });
+        assert!(topology.connect(a, b, LinkWidth::X4, LinkSpeed::Edr));
+        topology.nodes[1].ports[1].peer = None;
+        assert_eq!(refused(&topology), PlanError::OneSidedLink { node: 0, port: 1 });
+        topology.nodes[0].ports[1].peer = Some(PortRef { node: 9, port: 1 });
+        assert_eq!(refused(&topology), PlanError::OneSidedLink { node: 0, port: 1 });
+        topology.nodes[0].ports.truncate(1);
+        assert_eq!(refused(&topology), PlanError::PortCount { node: 0 });
+    }
+}

@@ -118,7 +118,12 @@ pub(crate) fn port(node: &Node, number: u8, record: &Port, fastest: LinkSpeed) -
     let fdr10 = speed == LinkSpeed::Fdr10 && has_mlnx_ext_port_info(node.device_id);
     let mut cold = PortCold {
         info,
-        guid: if record.guid != 0 { record.guid } else { node.guid },
+        guid: match record.guid {
+            0 if is_switch => node.guid,
+            // port GUIDs must differ; next to the node GUID is where vendors put them
+            0 => node.guid.wrapping_add(u64::from(number)),
+            guid => guid,
+        },
         lease_deadline_ns: 0,
         endport,
         retrain_by_set: false,

@@ -234,7 +234,7 @@ impl Shard {
     /// Sends what a local client of `(node, port)` hands in; `port` is 0 on a switch.
     ///
     /// `pkt` names destination, queue pairs, `path_bits` and `p_key_index`; source LID and P_Key are filled in here. The
-    /// packet is used as the place to work in, its content afterwards is unspecified. Cost: bounded, see the module.
+    /// source queue pair follows from the class. The packet is used as the place to work in, its content afterwards is unspecified. Cost: bounded, see the module.
     pub fn send<S: Sink>(&mut self, now_ns: u64, node: NodeId, port: u8, pkt: &mut Packet, sink: &mut S) {
         pkt.lid_hops = 0;
         let Some(at) = self.session_port(node, port) else {
@@ -245,7 +245,9 @@ impl Shard {
             sink.dropped(node, reason);
             return;
         }
+        pkt.src_qp = pkt.dst_qp;
         let verdict = if pkt.dst_qp == 0 {
+            pkt.grh = None;
             match self.view(at) {
                 Some(view) => smi::transmit(&view, port, pkt),
                 None => return,

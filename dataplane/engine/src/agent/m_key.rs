@@ -29,8 +29,10 @@ impl Shard {
         let Some(cold) = self.cold.get_mut(at as usize) else { return Access::Refused };
         let key = pi::M_KEY.get(&cold.info);
         if key == 0 || key == smp::M_KEY.get(&pkt.mad) {
-            // also stops a lease that is running; its timer then finds nothing to do
-            cold.lease_deadline_ns = 0;
+            // stops a lease that is running; its timer then finds nothing to do
+            if cold.lease_deadline_ns != 0 {
+                cold.lease_deadline_ns = 0;
+            }
             return Access::Granted { show_key: true };
         }
         self.wrong_m_key(now_ns, at, pkt)
@@ -60,12 +62,15 @@ impl Shard {
 
     /// The lease of `at` may have ended: protection ends, the key stays.
     pub(crate) fn lease_timer(&mut self, now_ns: u64, at: u32) {
-        if let Some(cold) = self.cold.get_mut(at as usize)
-            && cold.lease_deadline_ns != 0
-            && cold.lease_deadline_ns <= now_ns
-        {
-            cold.lease_deadline_ns = 0;
-            pi::M_KEY_PROTECT_BITS.set(&mut cold.info, 0);
+        let Some(cold) = self.cold.get_mut(at as usize) else { return };
+        match cold.lease_deadline_ns {
+            0 => {}
+            // stopped and started again since the timer was set
+            later if later > now_ns => self.traps.start(later, Timer::Lease { at }),
+            _ => {
+                cold.lease_deadline_ns = 0;
+                pi::M_KEY_PROTECT_BITS.set(&mut cold.info, 0);
+            }
         }
     }
 }

@@ -185,7 +185,8 @@ impl Shard {
                 status = status::INVALID_FIELD;
             }
             let top = si::MULTICAST_FDB_TOP.get_u16(data);
-            if top == 0 || (0xC000..0xC000 + MULTICAST_FDB_CAP).contains(&top) {
+            // 0xBFFF is how an SM says that there are no groups
+            if top == 0 || (0xBFFF..0xC000 + MULTICAST_FDB_CAP).contains(&top) {
                 si::MULTICAST_FDB_TOP.set(info, u64::from(top));
             } else {
                 status = status::INVALID_FIELD;

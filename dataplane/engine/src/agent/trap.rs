@@ -49,19 +49,17 @@ pub(crate) enum KeyViolation {
 }
 
 /// Something that happens at a deadline.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Timer {
     /// The M_Key lease of port `at` may end.
     Lease {
         /// Port index.
         at: u32,
     },
-    /// A trap of endport `at` is due again.
-    Trap {
+    /// Traps of endport `at` are due again.
+    Traps {
         /// Port index.
         at: u32,
-        /// Transaction id.
-        tid: u32,
     },
 }
 
@@ -70,6 +68,8 @@ struct ActiveTrap {
     tid: u32,
     notice: Notice,
     sends_left: u8,
+    /// When it is sent again.
+    due_ns: u64,
     /// The same happened again since it was sent.
     again: bool,
 }
@@ -80,12 +80,33 @@ pub(crate) struct Traps {
     outbox: Vec<(u32, Notice)>,
     active: FxHashMap<u32, Vec<ActiveTrap>>,
     timers: BinaryHeap<Reverse<(u64, Timer)>>,
+    /// The entry of `timers` that counts, one per timer: what keeps the heap from growing with every restart.
+    armed: FxHashMap<Timer, u64>,
 }
 
 impl Traps {
-    /// Starts a timer.
+    /// Makes a timer run at `deadline_ns` or, if it is set already, at the earlier of the two; who runs early looks at
+    /// its own deadlines and starts the timer again.
     pub(crate) fn start(&mut self, deadline_ns: u64, timer: Timer) {
-        self.timers.push(Reverse((deadline_ns, timer)));
+        if self.armed.get(&timer).is_none_or(|armed| deadline_ns < *armed) {
+            self.armed.insert(timer, deadline_ns);
+            self.timers.push(Reverse((deadline_ns, timer)));
+        }
+    }
+
+    /// Takes the next timer that is due.
+    fn take_due(&mut self, now_ns: u64) -> Option<Timer> {
+        while let Some(Reverse((deadline, timer))) = self.timers.peek().copied() {
+            if deadline > now_ns {
+                break;
+            }
+            self.timers.pop();
+            if self.armed.get(&timer) == Some(&deadline) {
+                self.armed.remove(&timer);
+                return Some(timer);
+            }
+        }
+        None
     }
 
     /// Forgets the traps of the ports of a node.
@@ -110,14 +131,10 @@ impl Shard {
 
     /// Repeats traps and ends leases that are due at `now_ns`.
     pub fn run_timers<S: Sink>(&mut self, now_ns: u64, sink: &mut S) {
-        while let Some(Reverse((deadline, timer))) = self.traps.timers.peek().copied() {
-            if deadline > now_ns {
-                break;
-            }
-            self.traps.timers.pop();
+        while let Some(timer) = self.traps.take_due(now_ns) {
             match timer {
                 Timer::Lease { at } => self.lease_timer(now_ns, at),
-                Timer::Trap { at, tid } => self.trap_timer(now_ns, at, tid, sink),
+                Timer::Traps { at } => self.trap_timer(now_ns, at, sink),
             }
         }
         self.flush_traps(now_ns, sink);
@@ -164,25 +181,32 @@ impl Shard {
         let Some(node) = self.nodes.get_mut(node as usize) else { return };
         node.trap_tid = node.trap_tid.checked_add(1).unwrap_or(1);
         let tid = node.trap_tid;
-        active.push(ActiveTrap { tid, notice, sends_left: SENDS, again: false });
-        self.trap_timer(now_ns, at, tid, sink);
+        active.push(ActiveTrap { tid, notice, sends_left: SENDS, due_ns: now_ns, again: false });
+        self.trap_timer(now_ns, at, sink);
     }
 
-    /// Sends an active trap once more, or gives it up.
-    fn trap_timer<S: Sink>(&mut self, now_ns: u64, at: u32, tid: u32, sink: &mut S) {
-        let Some(active) = self.traps.active.get_mut(&at) else { return };
-        let Some(index) = active.iter().position(|t| t.tid == tid) else { return };
-        let Some(trap) = active.get_mut(index).filter(|t| t.sends_left > 0) else {
-            active.swap_remove(index);
-            return;
-        };
-        trap.sends_left -= 1;
-        let notice = trap.notice;
+    /// Sends the active traps of endport `at` that are due once more, or gives them up.
+    fn trap_timer<S: Sink>(&mut self, now_ns: u64, at: u32, sink: &mut S) {
         let Some(cold) = self.cold.get(at as usize) else { return };
         let spacing = (4096_u64 << pi::SUBNET_TIMEOUT.get_u8(&cold.info)).max(MIN_SPACING_NS);
-        self.traps.start(now_ns.saturating_add(spacing), Timer::Trap { at, tid });
+        let mut due: [Option<(u32, Notice)>; MAX_ACTIVE] = [None; MAX_ACTIVE];
+        let Some(active) = self.traps.active.get_mut(&at) else { return };
+        active.retain(|trap| trap.due_ns > now_ns || trap.sends_left > 0);
+        for (trap, slot) in active.iter_mut().filter(|trap| trap.due_ns <= now_ns).zip(&mut due) {
+            trap.sends_left -= 1;
+            trap.due_ns = now_ns.saturating_add(spacing);
+            *slot = Some((trap.tid, trap.notice));
+        }
+        match active.iter().map(|trap| trap.due_ns).min() {
+            Some(next) => self.traps.start(next, Timer::Traps { at }),
+            None => {
+                self.traps.active.remove(&at);
+            }
+        }
         if self.may_trap(at) {
-            self.send_trap(now_ns, at, tid, &notice, sink);
+            for (tid, notice) in due.into_iter().flatten() {
+                self.send_trap(now_ns, at, tid, &notice, sink);
+            }
         }
     }
 

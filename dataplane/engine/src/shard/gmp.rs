@@ -31,6 +31,7 @@ impl Shard {
         pkt.p_key = *p_key;
         let mask = (1_u16 << (cold.lmc & 7)) - 1;
         pkt.slid = cold.lid | (u16::from(pkt.path_bits) & mask);
+        stamp_gid(cold, pkt);
         self.gmp_start(at, pkt)
     }
 
@@ -42,10 +43,11 @@ impl Shard {
             return Verdict::discard(DropReason::ClassQp);
         }
         pkt.q_key = GSI_Q_KEY;
-        if let Some(key) =
-            self.cold.get(at as usize).and_then(|p| p.p_keys().get(usize::from(pkt.p_key_index)))
-        {
-            pkt.p_key = *key;
+        if let Some(cold) = self.cold.get(at as usize) {
+            if let Some(key) = cold.p_keys().get(usize::from(pkt.p_key_index)) {
+                pkt.p_key = *key;
+            }
+            stamp_gid(cold, pkt);
         }
         self.gmp_start(at, pkt)
     }
@@ -187,6 +189,17 @@ impl Shard {
             counters.count(detail);
         }
     }
+}
+
+/// Writes the sender's GID over the destination's, which nobody needs to route: the receiver wants to know where to
+/// answer. It is told that its GID 0 was addressed.
+fn stamp_gid(cold: &PortCold, pkt: &mut Packet) {
+    let Some(grh) = &mut pkt.grh else { return };
+    let prefix = pi::GID_PREFIX.get(&cold.info);
+    let alias = cold.tables.as_ref().and_then(|t| t.guids.as_ref()?.get(usize::from(grh.gid_index)).copied());
+    let guid = if grh.gid_index == 0 { cold.guid } else { alias.unwrap_or(0) };
+    grh.gid = (u128::from(prefix) << 64 | u128::from(guid)).to_be_bytes();
+    grh.gid_index = 0;
 }
 
 fn refuse_dlid(dlid: u16) -> Option<Verdict> {

@@ -1,7 +1,7 @@
 //! GMPs: who may send and receive, keys, SL to VL, partitions.
 
 use crate::world::*;
-use madplane_engine::Packet;
+use madplane_engine::{Grh, Packet};
 use madplane_shm::drop_reason::DropReason;
 use madplane_wire::mad::{class, field as mad, method};
 use madplane_wire::pma::attr as pma;
@@ -130,8 +130,8 @@ fn bad_destinations_are_dropped_by_their_reason() {
         assert_eq!(w.drops(), [(node, reason)]);
     }
     assert_eq!(w.counters(S1, 1).switch_relay_errors, 2);
-    for (src_qp, dst_qp) in [(1, 0), (1, 2)] {
-        assert!(ask_b(&mut w, |pkt| (pkt.src_qp, pkt.dst_qp) = (src_qp, dst_qp)).is_none());
+    for dst_qp in [0, 2] {
+        assert!(ask_b(&mut w, |pkt| pkt.dst_qp = dst_qp).is_none());
         assert_eq!(w.drops(), [(A, DropReason::ClassQp)]);
     }
     assert!(ask_b(&mut w, |pkt| pkt.p_key_index = 64).is_none());
@@ -222,6 +222,20 @@ fn a_q_key_other_than_that_of_qp1_is_counted_and_dropped() {
     assert_eq!(w.drops(), [(B, DropReason::QKey)]);
     let data = w.owner(B).port_info(B, 1).unwrap();
     assert_eq!((pi::Q_KEY_VIOLATIONS.get(&data), pi::P_KEY_VIOLATIONS.get(&data)), (1, 0));
+}
+
+#[test]
+fn a_global_route_header_arrives_with_the_gid_of_the_sender() {
+    let mut w = up(2);
+    w.set(TO_A, attr::GUID_INFO, 0, &[0x77; 64]);
+    for (gid_index, guid) in [(0, 0xF001), (3, 0x7777_7777_7777_7777_u64), (200, 0)] {
+        let sent = Grh { gid_index, hop_limit: 9, traffic_class: 8, flow_label: 7, gid: [0xB0; 16] };
+        let got = ask_b(&mut w, |pkt| pkt.grh = Some(sent)).unwrap().grh.unwrap();
+        let mut gid = [0; 16];
+        gid[..2].copy_from_slice(&[0xFE, 0x80]);
+        gid[8..].copy_from_slice(&guid.to_be_bytes());
+        assert_eq!(got, Grh { gid_index: 0, gid, ..sent });
+    }
 }
 
 #[test]

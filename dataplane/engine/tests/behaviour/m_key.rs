@@ -107,6 +107,23 @@ fn the_right_key_stops_the_lease_and_period_zero_never_ends() {
 }
 
 #[test]
+fn a_lease_that_was_stopped_runs_its_full_period_the_next_time() {
+    let mut w = World::new(1);
+    protect(&mut w, 2, 3);
+    let bad = |w: &mut World| w.query(method::GET, TO_B, attr::NODE_INFO, 0, &[0; 64]);
+    assert!(bad(&mut w).is_none());
+    w.pass(2 * SECOND);
+    w.m_key = KEY;
+    w.get(TO_B, attr::NODE_INFO, 0);
+    w.m_key = 0;
+    assert!(bad(&mut w).is_none());
+    w.pass(3 * SECOND - 1);
+    assert!(bad(&mut w).is_none());
+    w.pass(1);
+    assert!(bad(&mut w).is_some());
+}
+
+#[test]
 fn a_switch_is_protected_by_the_key_of_port_0() {
     let mut w = World::new(1);
     let fields = [(pi::M_KEY, KEY), (pi::M_KEY_PROTECT_BITS, 2), (pi::LID, 8), (pi::MASTER_SM_LID, 9)];

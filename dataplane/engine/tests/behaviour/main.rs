@@ -1,7 +1,12 @@
 //! Black-box behaviour of the fabric: everything goes in by `Shard::send` and comes out of a recording sink.
 //!
 //! Most tests run with one, two and six shards, since nobody may be able to tell the difference.
-#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "helpers of tests fail like tests")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    clippy::type_complexity,
+    reason = "helpers of tests fail like tests"
+)]
 
 mod gmp;
 mod links;

@@ -434,6 +434,7 @@ fn external_ports_ignore_lids_and_store_enforcement() {
         (pi::FILTER_RAW_OUTBOUND, 1),
         (pi::NEIGHBOR_MTU, 4),
         (pi::VL_HIGH_LIMIT, 9),
+        (pi::SUBNET_TIMEOUT, 11),
     ];
     let mut expected = before;
     for (field, value) in &fields[3..] {

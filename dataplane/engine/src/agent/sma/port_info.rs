@@ -218,22 +218,9 @@ fn set_endport_fields(info: &mut Data, new: &Data, base_port0: bool, effects: &m
     } else {
         copy(info, new, pi::MASTER_SM_LID);
     }
-    for field in [
-        pi::M_KEY,
-        pi::GID_PREFIX,
-        pi::M_KEY_LEASE_PERIOD,
-        pi::M_KEY_PROTECT_BITS,
-        pi::MASTER_SM_SL,
-        pi::INIT_TYPE,
-        pi::SUBNET_TIMEOUT,
-        pi::MCAST_PKEY_TRAP_SUPPRESSION,
-    ] {
+    for field in [pi::M_KEY, pi::GID_PREFIX, pi::M_KEY_LEASE_PERIOD, pi::M_KEY_PROTECT_BITS, pi::MASTER_SM_SL]
+    {
         copy(info, new, field);
-    }
-    for field in [pi::M_KEY_VIOLATIONS, pi::P_KEY_VIOLATIONS, pi::Q_KEY_VIOLATIONS] {
-        if field.get(new) == 0 {
-            field.set(info, 0);
-        }
     }
     let after =
         [pi::LID, pi::MASTER_SM_LID, pi::LMC, pi::MASTER_SM_SL, pi::GID_PREFIX].map(|field| field.get(info));
@@ -254,8 +241,20 @@ fn set_common_fields(info: &mut Data, new: &Data, effects: &mut Effects) {
     } else if vls != 0 {
         copy(info, new, pi::OPERATIONAL_VLS);
     }
-    for field in [pi::VL_HIGH_LIMIT, pi::LOCAL_PHY_ERRORS, pi::OVERRUN_ERRORS] {
+    for field in [
+        pi::INIT_TYPE,
+        pi::VL_HIGH_LIMIT,
+        pi::SUBNET_TIMEOUT,
+        pi::MCAST_PKEY_TRAP_SUPPRESSION,
+        pi::LOCAL_PHY_ERRORS,
+        pi::OVERRUN_ERRORS,
+    ] {
         copy(info, new, field);
+    }
+    for field in [pi::M_KEY_VIOLATIONS, pi::P_KEY_VIOLATIONS, pi::Q_KEY_VIOLATIONS] {
+        if field.get(new) == 0 {
+            field.set(info, 0);
+        }
     }
 }
 
