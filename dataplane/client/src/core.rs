@@ -67,7 +67,6 @@ pub(crate) struct Core {
     rmpp: Machine,
     out: MadMessage,
     due: Vec<u32>,
-    coarse_lag_ns: u64,
 }
 
 impl Core {
@@ -80,14 +79,13 @@ impl Core {
             rmpp: Machine::new(Limits::default()),
             out: MadMessage::default(),
             due: Vec::with_capacity(64),
-            coarse_lag_ns: crate::clock::coarse_lag_ns(),
         }
     }
 
-    /// Sends one MAD; returns the deadline of the request if it has one. `now_ns` is of the coarse clock.
+    /// Sends one MAD; true if a clock is to be started for it soon ([`Core::expire`]).
     ///
     /// On an error nothing was sent and nothing waits.
-    pub(crate) fn send(&mut self, outgoing: &Outgoing<'_>, now_ns: u64) -> Result<Option<u64>, SendError> {
+    pub(crate) fn send(&mut self, outgoing: &Outgoing<'_>) -> Result<bool, SendError> {
         let Outgoing { agent: index, data, .. } = *outgoing;
         let agent = match self.agents.get(index) {
             Some(agent) => agent,
@@ -98,7 +96,7 @@ impl Core {
             return Err(SendError::TooShort(data.len()));
         }
         if agent.rmpp && is_rmpp_message(data) {
-            return self.send_message(outgoing, agent, now_ns);
+            return self.send_message(outgoing, agent);
         }
         if data.len() > MAD_LEN {
             return Err(SendError::TooLong(data.len()));
@@ -124,7 +122,7 @@ impl Core {
         self.up.push(&self.out).map_err(|_| SendError::Full)?;
         self.stats.sent += 1;
         if !waits {
-            return Ok(None);
+            return Ok(false);
         }
         let timeout_ns = u64::from(outgoing.timeout_ms) * 1_000_000;
         let request = Request {
@@ -137,9 +135,8 @@ impl Core {
             message: &self.out,
         };
         let id = self.transactions.insert(&request).expect("room was reserved");
-        let deadline = now_ns + self.coarse_lag_ns + timeout_ns;
-        self.transactions.set_deadline(id, now_ns, deadline);
-        Ok(Some(deadline))
+        self.transactions.start_clock(id);
+        Ok(true)
     }
 
     /// Whether the MAD about to be sent is an RMPP packet of a program that does RMPP itself; such packets share a TID.
@@ -149,12 +146,7 @@ impl Core {
 
     /// Sends a message by RMPP. Its request, if it is one, waits without a clock until everything is acknowledged.
     #[cold]
-    fn send_message(
-        &mut self,
-        outgoing: &Outgoing<'_>,
-        agent: Agent,
-        now_ns: u64,
-    ) -> Result<Option<u64>, SendError> {
+    fn send_message(&mut self, outgoing: &Outgoing<'_>, agent: Agent) -> Result<bool, SendError> {
         let Outgoing { agent: index, data, .. } = *outgoing;
         self.out.mad.fill(0);
         let shown = data.len().min(MAD_LEN);
@@ -205,8 +197,8 @@ impl Core {
             self.transactions.insert(&request).expect("room was reserved");
         }
         self.stats.sent += 1;
-        self.flush(now_ns);
-        Ok(self.rmpp_due_ns(now_ns))
+        self.flush(crate::clock::now_ns());
+        Ok(true)
     }
 
     /// Puts RMPP packets into the ring, as many as fit.
@@ -228,23 +220,22 @@ impl Core {
         self.rmpp.next_due_ns()
     }
 
-    /// Takes in an RMPP packet; returns when RMPP has something to do next.
+    /// Takes in an RMPP packet.
     #[cold]
-    fn receive_rmpp(&mut self, index: u32, packet: &MadMessage, now_ns: u64, pending: &mut VecDeque<Delivery>) {
+    fn receive_rmpp(&mut self, index: u32, packet: &MadMessage, pending: &mut VecDeque<Delivery>) {
+        let now_ns = crate::clock::now_ns();
         self.rmpp.receive(index, packet, now_ns);
-        self.handle_events(now_ns, pending);
+        self.handle_events(pending);
         self.flush(now_ns);
     }
 
-    fn handle_events(&mut self, now_ns: u64, pending: &mut VecDeque<Delivery>) {
+    fn handle_events(&mut self, pending: &mut VecDeque<Delivery>) {
         while let Some(event) = self.rmpp.event() {
             match event {
                 Event::Message { agent, envelope, data } => self.deliver_message(agent, envelope, data, pending),
                 Event::Acknowledged { send } => {
                     if let Some(id) = self.transactions.by_transfer(send) {
-                        let timeout_ns = self.transactions.get(id).map_or(0, |entry| entry.timeout_ns);
-                        let deadline_ns = now_ns + self.coarse_lag_ns + timeout_ns;
-                        self.transactions.set_deadline(id, now_ns, deadline_ns);
+                        self.transactions.start_clock(id);
                     }
                 }
                 Event::Aborted { send, .. } => {
@@ -308,7 +299,7 @@ impl Core {
         let view = Mad::new(&message.mad);
         let active_rmpp = rmpp::is_active(&message.mad);
         if agent.rmpp && active_rmpp {
-            self.receive_rmpp(index, message, crate::clock::coarse_ns(), pending);
+            self.receive_rmpp(index, message, pending);
             return Verdict::Consumed;
         }
         if view.is_response()
@@ -322,7 +313,7 @@ impl Core {
         Verdict::Deliver(index)
     }
 
-    /// Resends or gives up what is due.
+    /// Starts the clocks of new requests; resends or gives up what is due.
     pub(crate) fn expire(&mut self, now_ns: u64, pending: &mut VecDeque<Delivery>) {
         let mut due = std::mem::take(&mut self.due);
         self.transactions.collect_due(now_ns, &mut due);
@@ -331,13 +322,14 @@ impl Core {
         }
         self.due = due;
         self.rmpp.expire(now_ns);
-        self.handle_events(now_ns, pending);
+        self.handle_events(pending);
         self.flush(now_ns);
+        // a resent request, or a transfer just acknowledged
+        self.transactions.stamp(now_ns);
     }
 
     fn expire_one(&mut self, id: u32, now_ns: u64, pending: &mut VecDeque<Delivery>) {
         let Some(entry) = self.transactions.get(id) else { return };
-        let timeout_ns = entry.timeout_ns;
         if entry.retries_left > 0 && self.up.free() == 0 {
             self.transactions.set_deadline(id, now_ns, now_ns + TICK_NS);
             return;
@@ -346,12 +338,12 @@ impl Core {
             // there is room, as was just seen, and nobody else writes to this ring
             let _ = self.up.push(message);
             self.stats.resent += 1;
-            self.transactions.set_deadline(id, now_ns, now_ns + timeout_ns);
+            self.transactions.start_clock(id);
             return;
         }
         let transfer = self.transactions.get(id).and_then(|entry| entry.transfer);
         if transfer.is_some() && self.transactions.wait_again(id) {
-            self.transactions.set_deadline(id, now_ns, now_ns + timeout_ns);
+            self.transactions.start_clock(id);
             return;
         }
         if let Some(send) = transfer {
@@ -374,8 +366,8 @@ impl Core {
     }
 
     /// When [`Core::expire`] has something to do; `None` if never.
-    pub(crate) fn next_due_ns(&self, now_ns: impl Fn() -> u64) -> Option<u64> {
-        let rmpp = if self.rmpp.is_idle() { None } else { self.rmpp_due_ns(now_ns()) };
+    pub(crate) fn next_due_ns(&self, now_ns: u64) -> Option<u64> {
+        let rmpp = if self.rmpp.is_idle() { None } else { self.rmpp_due_ns(now_ns) };
         self.transactions.next_due_ns().into_iter().chain(rmpp).min()
     }
 

@@ -26,7 +26,7 @@ use madplane_shm::session::{ClientEnds, PairFds, SharedConsumer, open_pair};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::agents::{Agent, AgentSpec};
-use crate::clock::{coarse_ns, now_ns};
+use crate::clock::now_ns;
 use crate::core::{Core, Delivery, Verdict};
 use crate::error::{OpenError, RecvError, RegisterError, SendError};
 use crate::readiness::Readiness;
@@ -34,6 +34,8 @@ use crate::rmpp::Counts;
 use crate::wait::{LONGEST_SLEEP, SpinBudget, WaitPolicy};
 
 const NEVER: u64 = u64::MAX;
+/// In `next_due_ns`: whoever reads the clock next has to look at the timers.
+const DUE_AT_ONCE: u64 = 0;
 /// Looks at the ring between two looks at the clock.
 const SPINS_PER_LOOK: u32 = 64;
 /// MADs taken between two looks at the clock while traffic never pauses.
@@ -372,11 +374,11 @@ impl Session {
                 return Err(SendError::Gone);
             }
             let mut core = lock(&self.core);
-            match core.send(outgoing, coarse_ns()) {
-                Ok(deadline) => {
+            match core.send(outgoing) {
+                Ok(starts_clock) => {
                     let glance = core.stats.sent.is_multiple_of(SENDS_PER_GLANCE);
                     let transfers = !core.rmpp_is_idle();
-                    self.after_core_work(core, deadline);
+                    self.after_core_work(core, starts_clock);
                     if glance {
                         self.look_at_socket();
                     }
@@ -409,26 +411,37 @@ impl Session {
     #[cold]
     fn progress(&self) {
         let Ok(mut rx) = self.rx.try_lock() else { return };
-        self.run_timers(&mut rx, coarse_ns());
-        self.fetch(&mut rx);
+        self.run_timers(&mut rx, now_ns());
+        if self.fetch(&mut rx) && rx.sleepers > 0 {
+            self.kick.ring();
+        }
         if self.watched.load(Ordering::Relaxed) {
             self.settle(&mut rx);
         }
     }
 
-    /// Tells the plane and sleeping receivers what the holder of the core lock has done.
-    fn after_core_work(&self, mut core: MutexGuard<'_, Core>, deadline_ns: Option<u64>) {
-        if let Some(deadline) = deadline_ns
-            && deadline < self.next_due_ns.load(Ordering::Relaxed)
-        {
-            // pairs with the load in `sleep`: either the sleeper sees the deadline or we see its plan
-            self.next_due_ns.store(deadline, Ordering::SeqCst);
-            if deadline < self.planned_wake_ns.load(Ordering::SeqCst) {
-                self.kick.ring();
+    /// Tells the plane and the receivers what the holder of the core lock has done.
+    ///
+    /// With `clock`, something waits for a clock to be read: a receiver that is awake will do that, one that sleeps or a
+    /// program that polls by itself would not.
+    fn after_core_work(&self, mut core: MutexGuard<'_, Core>, clock: bool) {
+        if clock {
+            let watched = self.watched.load(Ordering::Relaxed);
+            let plan = self.planned_wake_ns.load(Ordering::Relaxed);
+            if watched || plan != NEVER {
+                let now = now_ns();
+                core.transactions.stamp(now);
+                let due = core.next_due_ns(now);
+                self.next_due_ns.store(due.unwrap_or(NEVER), Ordering::Relaxed);
+                if watched {
+                    self.readiness.arm_timer(due);
+                }
+                if due.is_some_and(|due| due < plan) {
+                    self.kick.ring();
+                }
+            } else if self.next_due_ns.load(Ordering::Relaxed) != DUE_AT_ONCE {
+                self.next_due_ns.store(DUE_AT_ONCE, Ordering::Relaxed);
             }
-        }
-        if self.watched.load(Ordering::Relaxed) {
-            self.readiness.arm_timer(core.next_due_ns(now_ns));
         }
         let ring = core.up.wake_due();
         drop(core);
@@ -482,18 +495,20 @@ impl Session {
                 rx.down.commit();
                 return false;
             }
-            let mut core = lock(&self.core);
-            match core.classify(&rx.item, &mut rx.pending) {
-                Verdict::Deliver(agent) => rx.head = Head::Ring(agent),
-                Verdict::Consumed => {
-                    let due = if core.rmpp_is_idle() { None } else { core.next_due_ns(coarse_ns) };
-                    self.after_core_work(core, due);
+            {
+                let mut core = lock(&self.core);
+                match core.classify(&rx.item, &mut rx.pending) {
+                    Verdict::Deliver(agent) => rx.head = Head::Ring(agent),
+                    Verdict::Consumed => {
+                        let clock = !core.rmpp_is_idle();
+                        self.after_core_work(core, clock);
+                    }
                 }
             }
             rx.pops += 1;
             if rx.pops >= POPS_PER_LOOK {
                 rx.pops = 0;
-                self.run_timers(rx, coarse_ns());
+                self.run_timers(rx, now_ns());
             }
         }
     }
@@ -505,8 +520,8 @@ impl Session {
         }
         let mut core = lock(&self.core);
         core.expire(now_ns, &mut rx.pending);
-        self.next_due_ns.store(core.next_due_ns(|| now_ns).unwrap_or(NEVER), Ordering::Relaxed);
-        self.after_core_work(core, None);
+        self.next_due_ns.store(core.next_due_ns(now_ns).unwrap_or(NEVER), Ordering::Relaxed);
+        self.after_core_work(core, false);
     }
 
     /// Waits until a packet is at the head.
@@ -518,6 +533,9 @@ impl Session {
         if timeout == Some(Duration::ZERO) {
             let result = self.glance(&mut rx);
             return (rx, result);
+        }
+        if rx.spin.spin_ns() > 0 && spin_blindly(&mut rx) && self.fetch(&mut rx) {
+            return (rx, Ok(()));
         }
         let mut deadline_ns = None;
         loop {
@@ -562,12 +580,8 @@ impl Session {
         }
         let end = start_ns.saturating_add(budget);
         loop {
-            for _ in 0..SPINS_PER_LOOK {
-                if rx.down.is_ready() {
-                    rx.spin.hit();
-                    return true;
-                }
-                std::hint::spin_loop();
+            if spin_blindly(rx) {
+                return true;
             }
             let now = now_ns();
             if now >= self.next_due_ns.load(Ordering::Relaxed) || now >= deadline_ns {
@@ -596,9 +610,16 @@ impl Session {
         let longest = u64::try_from(LONGEST_SLEEP.as_nanos()).unwrap_or(NEVER);
         let plan = (now + longest).min(deadline_ns);
         let earlier = self.planned_wake_ns.load(Ordering::Relaxed);
-        self.planned_wake_ns.store(plan.min(earlier), Ordering::SeqCst);
-        // pairs with the store in `after_core_work`
-        let until = plan.min(self.next_due_ns.load(Ordering::SeqCst));
+        let until = {
+            // under the lock: a sender who comes before is seen here, one who comes later sees the plan
+            let mut core = lock(&self.core);
+            core.transactions.stamp(now);
+            let due = core.next_due_ns(now).unwrap_or(NEVER);
+            self.next_due_ns.store(due, Ordering::Relaxed);
+            let until = plan.min(due);
+            self.planned_wake_ns.store(until.min(earlier), Ordering::Relaxed);
+            until
+        };
         let may_sleep = until > now && rx.down.arm();
         if may_sleep {
             rx.sleepers += 1;
@@ -680,8 +701,10 @@ impl Session {
                 self.readiness.clear_ready();
             }
         }
-        let core = lock(&self.core);
-        self.readiness.arm_timer(core.next_due_ns(now_ns));
+        let mut core = lock(&self.core);
+        let now = now_ns();
+        core.transactions.stamp(now);
+        self.readiness.arm_timer(core.next_due_ns(now));
     }
 
     /// Ends the session for all threads: blocked and later calls fail with `Gone`. Dropping the session frees it.
@@ -694,6 +717,18 @@ impl Session {
     pub fn is_gone(&self) -> bool {
         self.gone.load(Ordering::Relaxed)
     }
+}
+
+/// Looks at the ring a few times without looking at the clock.
+fn spin_blindly(rx: &mut Receiver) -> bool {
+    for _ in 0..SPINS_PER_LOOK {
+        if rx.down.is_ready() {
+            rx.spin.hit();
+            return true;
+        }
+        std::hint::spin_loop();
+    }
+    false
 }
 
 /// Shows the packet at the head, which is there, to `take`.

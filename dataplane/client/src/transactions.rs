@@ -5,7 +5,11 @@
 //! - Nothing is allocated per request once the table has grown to the number outstanding at one time. Growth doubles,
 //!   up to [`MAX_OUTSTANDING`].
 //! - A copy of the MAD is kept only for requests with retries left.
-//! - A deadline is never reported early and at most one wheel tick ([`TICK_NS`]) late.
+//! - A deadline is never reported early and at most two wheel ticks ([`TICK_NS`]) late.
+//!
+//! **Clocks.** Reading the clock costs more than everything else that is done for a request. So a request is inserted
+//! without a deadline, and gets it from whoever reads the clock next ([`Transactions::stamp`]); a request whose response
+//! comes before that never costs a clock read. Its timeout starts late by that much, and never early.
 //!
 //! What it does not do: send, resend, or tell anybody.
 
@@ -24,6 +28,9 @@ pub(crate) const TICK_NS: u64 = 1 << TICK_SHIFT;
 const WHEEL: usize = 1024;
 const WHEEL_MASK: u64 = WHEEL as u64 - 1;
 const WORDS: usize = WHEEL / 64;
+/// The list of entries without a deadline that want one, behind those of the wheel.
+const UNSTAMPED: usize = WHEEL;
+const NOWHERE: usize = WHEEL + 1;
 
 /// A request that waits.
 #[derive(Debug, Clone)]
@@ -45,7 +52,8 @@ pub(crate) struct Entry {
     chain: u32,
     earlier: u32,
     later: u32,
-    timed: bool,
+    /// List that the entry is in.
+    list: usize,
     live: bool,
 }
 
@@ -69,7 +77,7 @@ pub(crate) struct Transactions {
     buckets: Vec<u32>,
     copies: Vec<MadMessage>,
     free_copies: Vec<u32>,
-    wheel: Box<[u32; WHEEL]>,
+    lists: Box<[u32; WHEEL + 1]>,
     occupied: [u64; WORDS],
     /// Ticks below this one are done with.
     cursor: u64,
@@ -89,7 +97,7 @@ impl Transactions {
             buckets: Vec::new(),
             copies: Vec::with_capacity(64),
             free_copies: Vec::with_capacity(64),
-            wheel: Box::new([NONE; WHEEL]),
+            lists: Box::new([NONE; WHEEL + 1]),
             occupied: [0; WORDS],
             cursor: 0,
             live: 0,
@@ -124,7 +132,7 @@ impl Transactions {
             chain: NONE,
             earlier: NONE,
             later: NONE,
-            timed: false,
+            list: NOWHERE,
             live: false,
         };
         self.entries.resize(new, blank);
@@ -206,7 +214,6 @@ impl Transactions {
         entry.envelope = request.message.envelope;
         entry.header.copy_from_slice(&request.message.mad[..HEADER_BYTES]);
         entry.copy = copy;
-        entry.timed = false;
         entry.live = true;
         entry.chain = std::mem::replace(&mut self.buckets[bucket], id);
         self.live += 1;
@@ -223,49 +230,69 @@ impl Transactions {
         copy
     }
 
-    /// Sets or moves the deadline of an entry. `now_ns` may lag, but not be ahead.
+    /// Lets the clock of an entry start when the clock is read next.
+    pub(crate) fn start_clock(&mut self, id: u32) {
+        self.clear_deadline(id);
+        self.link(id, UNSTAMPED);
+    }
+
+    /// Gives a deadline to every entry whose clock is to start.
+    pub(crate) fn stamp(&mut self, now_ns: u64) {
+        while self.lists[UNSTAMPED] != NONE {
+            let id = self.lists[UNSTAMPED];
+            let deadline_ns = now_ns.saturating_add(self.entries[index(id)].timeout_ns);
+            self.set_deadline(id, now_ns, deadline_ns);
+        }
+    }
+
+    /// Sets or moves the deadline of an entry.
     pub(crate) fn set_deadline(&mut self, id: u32, now_ns: u64, deadline_ns: u64) {
         self.clear_deadline(id);
         if self.timed == 0 {
             self.cursor = self.cursor.max(now_ns >> TICK_SHIFT);
         }
         let tick = (deadline_ns >> TICK_SHIFT).max(self.cursor);
-        let slot = slot_of(tick);
-        let next = self.wheel[slot];
+        self.entries[index(id)].deadline_ns = tick << TICK_SHIFT;
+        self.link(id, slot_of(tick));
+    }
+
+    fn link(&mut self, id: u32, list: usize) {
+        let next = std::mem::replace(&mut self.lists[list], id);
         let entry = &mut self.entries[index(id)];
-        entry.deadline_ns = tick << TICK_SHIFT;
         entry.earlier = NONE;
         entry.later = next;
-        entry.timed = true;
+        entry.list = list;
         if next != NONE {
             self.entries[index(next)].earlier = id;
         }
-        self.wheel[slot] = id;
-        self.occupied[slot / 64] |= 1 << (slot % 64);
-        self.timed += 1;
+        if list != UNSTAMPED {
+            self.occupied[list / 64] |= 1 << (list % 64);
+            self.timed += 1;
+        }
     }
 
     /// Stops the clock of an entry.
     pub(crate) fn clear_deadline(&mut self, id: u32) {
         let entry = &mut self.entries[index(id)];
-        if !entry.timed {
+        let list = std::mem::replace(&mut entry.list, NOWHERE);
+        if list == NOWHERE {
             return;
         }
-        entry.timed = false;
         let (earlier, later) = (entry.earlier, entry.later);
-        let slot = slot_of(entry.deadline_ns >> TICK_SHIFT);
         if later != NONE {
             self.entries[index(later)].earlier = earlier;
         }
         if earlier == NONE {
-            self.wheel[slot] = later;
-            if later == NONE {
-                self.occupied[slot / 64] &= !(1 << (slot % 64));
-            }
+            self.lists[list] = later;
         } else {
             self.entries[index(earlier)].later = later;
         }
-        self.timed -= 1;
+        if list != UNSTAMPED {
+            self.timed -= 1;
+            if self.lists[list] == NONE {
+                self.occupied[list / 64] &= !(1 << (list % 64));
+            }
+        }
     }
 
     /// Removes an entry.
@@ -323,7 +350,7 @@ impl Transactions {
             if self.timed == 0 {
                 break;
             }
-            let mut id = self.wheel[slot_of(tick)];
+            let mut id = self.lists[slot_of(tick)];
             while id != NONE {
                 let (later, at) = (self.entries[index(id)].later, self.entries[index(id)].deadline_ns);
                 if at >> TICK_SHIFT < now {
@@ -357,12 +384,12 @@ impl Transactions {
             tick += 1;
         }
         // every deadline is more than one turn of the wheel away
-        let timed = self.entries.iter().filter(|entry| entry.live && entry.timed);
+        let timed = self.entries.iter().filter(|entry| entry.live && entry.list < UNSTAMPED);
         timed.map(|entry| entry.deadline_ns + TICK_NS).min()
     }
 
     fn slot_has(&self, tick: u64) -> bool {
-        let mut id = self.wheel[slot_of(tick)];
+        let mut id = self.lists[slot_of(tick)];
         while id != NONE {
             if self.entries[index(id)].deadline_ns >> TICK_SHIFT == tick {
                 return true;
@@ -438,6 +465,25 @@ mod tests {
             table.remove(id);
             table = Transactions::new();
         }
+    }
+
+    #[test]
+    fn a_clock_starts_when_it_is_read_next_unless_the_response_was_faster() {
+        let mut table = Transactions::new();
+        let message = MadMessage::default();
+        let slow = table.insert(&request(&message, 1, 0)).unwrap();
+        let quick = table.insert(&request(&message, 2, 0)).unwrap();
+        for id in [slow, quick] {
+            table.start_clock(id);
+        }
+        assert_eq!(table.next_due_ns(), None);
+        table.remove(quick);
+        table.stamp(500 * MS);
+        let due = table.next_due_ns().unwrap();
+        assert!((501 * MS..=501 * MS + 2 * TICK_NS).contains(&due));
+        let mut ids = Vec::new();
+        table.collect_due(due, &mut ids);
+        assert_eq!(ids, [slow]);
     }
 
     #[test]
