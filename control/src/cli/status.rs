@@ -81,12 +81,17 @@ pub(crate) fn worker_count(status: &Status) -> usize {
     usize::try_from(status.plane().workers.load(Relaxed)).unwrap_or(MAX_WORKERS).min(MAX_WORKERS)
 }
 
+/// Workers show themselves several times a second; one that does not is called silent.
+const SILENT_AFTER_NS: u64 = 2_000_000_000;
+
 #[derive(Debug, Serialize)]
 struct Worker {
     worker: usize,
     cpu: Option<u32>,
     thread: u32,
     heartbeat_age_ns: u64,
+    /// The plane runs but this worker has not shown itself for [`SILENT_AFTER_NS`]: it hangs or is dead.
+    silent: bool,
     busy_share: f64,
     polls_full: u64,
     polls_empty: u64,
@@ -169,7 +174,7 @@ impl Text for PlaneStatus {
                 format!("{:.1} %", worker.busy_share * 100.0),
                 worker.sessions.to_string(),
                 worker.nodes.to_string(),
-                span(worker.heartbeat_age_ns),
+                span(worker.heartbeat_age_ns) + if worker.silent { " (silent)" } else { "" },
                 span(worker.longest_cycle_ns),
                 worker.stalls.to_string(),
             ]);
@@ -200,7 +205,8 @@ fn control(paths: &PlanePaths) -> Result<Control, Failure> {
 fn collect(status: &Status, head: Head, control: Control, monotonic_ns: u64, unix_ns: u64) -> PlaneStatus {
     let plane = status.plane();
     let started_ns = plane.started_unix_ns.load(Relaxed);
-    let workers = (0..worker_count(status)).map(|index| worker(status, index, monotonic_ns)).collect();
+    let workers =
+        (0..worker_count(status)).map(|index| worker(status, index, monotonic_ns, head.running)).collect();
     PlaneStatus {
         started: utc(started_ns),
         uptime_ns: head.running.then(|| unix_ns.saturating_sub(started_ns)),
@@ -221,13 +227,15 @@ fn collect(status: &Status, head: Head, control: Control, monotonic_ns: u64, uni
     }
 }
 
-fn worker(status: &Status, index: usize, monotonic_ns: u64) -> Worker {
+fn worker(status: &Status, index: usize, monotonic_ns: u64, running: bool) -> Worker {
     let block = status.worker(index);
+    let heartbeat_age_ns = monotonic_ns.saturating_sub(block.heartbeat_ns.load(Relaxed));
     Worker {
         worker: index,
         cpu: Some(block.cpu.load(Relaxed)).filter(|cpu| *cpu != u32::MAX),
         thread: block.thread.load(Relaxed),
-        heartbeat_age_ns: monotonic_ns.saturating_sub(block.heartbeat_ns.load(Relaxed)),
+        heartbeat_age_ns,
+        silent: running && heartbeat_age_ns > SILENT_AFTER_NS,
         busy_share: share(block.busy_ns.load(Relaxed), block.total_ns.load(Relaxed)),
         polls_full: block.polls_full.load(Relaxed),
         polls_empty: block.polls_empty.load(Relaxed),
@@ -324,6 +332,18 @@ mod tests {
         assert!(first(Some(1)).contains("successor is starting"));
         status.plane().state.store(plane_state::STOPPED, Relaxed);
         assert!(first(None).ends_with("not running (stopped in order)"));
+    }
+
+    #[test]
+    fn a_worker_that_shows_itself_no_more_is_called_silent() {
+        let (_directory, status) = sample();
+        status.worker(1).heartbeat_ns.store(90 * SECOND, Relaxed);
+        let lines = |running| {
+            let text = shown(&status, running, absent(), Format::Text);
+            text.lines().rev().take(2).map(|line| line.contains("10.0 s (silent)")).collect::<Vec<_>>()
+        };
+        assert_eq!(lines(Some(4711)), [true, false]);
+        assert_eq!(lines(None), [false, false], "in a dead plane all are");
     }
 
     #[test]
