@@ -110,14 +110,7 @@ impl Shard {
             PeerEventKind::Dropped => {
                 cold.retrain_by_set = false;
                 self.fall(at, sink);
-                // a poll from the other end wakes a sleeping port
-                if let Some(cold) = self.cold.get_mut(at as usize)
-                    && cold.want == phys::SLEEP
-                    && offer.want == phys::POLLING
-                {
-                    cold.want = phys::POLLING;
-                    self.show_want(at);
-                }
+                self.wake(at);
                 self.train(at, sink);
             }
             PeerEventKind::Unplugged => self.cable(at, false, sink),
@@ -133,9 +126,21 @@ impl Shard {
         cold.plugged = up;
         cold.retrain_by_set = false;
         if up {
+            self.wake(at);
             self.train(at, sink);
         } else {
             self.fall(at, sink);
+        }
+    }
+
+    /// An end that begins to poll wakes a sleeping port.
+    fn wake(&mut self, at: u32) {
+        if let Some(cold) = self.cold.get_mut(at as usize)
+            && cold.want == phys::SLEEP
+            && cold.peer_offer.want == phys::POLLING
+        {
+            cold.want = phys::POLLING;
+            self.show_want(at);
         }
     }
 

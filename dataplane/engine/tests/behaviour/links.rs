@@ -167,6 +167,25 @@ fn both_ends_note_a_pulled_cable_and_its_return() {
 }
 
 #[test]
+fn a_new_cable_wakes_one_sleeper_and_not_two() {
+    for (shards, end) in [(1, S1), (1, S2), (6, S1), (6, S2)] {
+        let mut w = World::new(shards);
+        assert_eq!(w.set_port(TO_S1, 3, &[(pi::LINK_DOWN_DEFAULT_STATE, 1)]).unwrap().0, 0);
+        w.with_owner(end, |s, now, out| s.set_link(now, end, 3, false, out));
+        assert_eq!(both(&mut w), (DOWN_POLLING, DOWN_SLEEP));
+        w.with_owner(end, |s, now, out| s.set_link(now, end, 3, true, out));
+        assert_eq!(both(&mut w), (INIT, INIT));
+        assert_eq!(w.set_port(TO_S2, 3, &[(pi::LINK_DOWN_DEFAULT_STATE, 1)]).unwrap().0, 0);
+        for up in [false, true] {
+            w.with_owner(end, |s, now, out| s.set_link(now, end, 3, up, out));
+            assert_eq!(both(&mut w), (DOWN_SLEEP, DOWN_SLEEP));
+        }
+        assert_eq!(set_s2(&mut w, 1, 2), 0);
+        assert_eq!(both(&mut w), (INIT, INIT));
+    }
+}
+
+#[test]
 fn a_disabled_port_ignores_a_new_cable() {
     let mut w = World::new(2);
     assert_eq!(set_s2(&mut w, 1, 3), 0);
