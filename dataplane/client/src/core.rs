@@ -389,10 +389,11 @@ impl Core {
     }
 }
 
-/// Whether what a program sends is to be cut into segments: a class with RMPP, Active flag set, type DATA. Other RMPP types
-/// go out as they are, as in the kernel.
+/// Whether what a program sends is to be cut into segments: a class with RMPP and the Active flag.
+///
+/// Version and type of the header do not matter: OpenSM leaves both 0, and the kernel writes them itself.
 fn is_rmpp_message(data: &[u8]) -> bool {
-    mad::is_rmpp_class(data[1]) && data[26] & 1 != 0 && data[25] == madplane_wire::rmpp::kind::DATA
+    mad::is_rmpp_class(data[1]) && data[26] & 1 != 0
 }
 
 /// The kernel's comparison of addresses: none for directed routes; otherwise both with or both without a GRH, and the
