@@ -31,8 +31,7 @@ impl Shard {
         cold.want = want;
         cold.retrain_by_set = true;
         self.take_down(at, Cause::OwnSet, sink);
-        self.tell_peer(now_ns, at, PeerEventKind::Dropped, sink);
-        self.train(at, sink);
+        self.poll_peer(now_ns, at, sink);
     }
 
     /// Tells the other end about changed enables; they count at the next training.
@@ -83,8 +82,7 @@ impl Shard {
                 if let Some(cold) = self.cold.get_mut(at as usize) {
                     cold.counters = None;
                 }
-                self.tell_peer(now_ns, at, PeerEventKind::Dropped, sink);
-                self.train(at, sink);
+                self.poll_peer(now_ns, at, sink);
             }
             if at != first || is_switch {
                 self.port_changed(at, sink);
@@ -109,8 +107,12 @@ impl Shard {
             PeerEventKind::Offer => self.train(at, sink),
             PeerEventKind::Dropped => {
                 cold.retrain_by_set = false;
+                let plugged = cold.plugged;
                 self.fall(at, sink);
-                self.wake(at);
+                // without a cable nothing is heard but the news of what the other end wants
+                if plugged {
+                    self.wake(at);
+                }
                 self.train(at, sink);
             }
             PeerEventKind::Unplugged => self.cable(at, false, sink),
@@ -131,6 +133,22 @@ impl Shard {
         } else {
             self.fall(at, sink);
         }
+    }
+
+    /// Tells the other end that the link fell or is polled anew, and trains.
+    ///
+    /// A poll wakes a sleeping peer; this end knows that and does not wait to hear it, so that the answer to a Set is the
+    /// same whether the peer lives in this shard or in another.
+    fn poll_peer<S: Sink>(&mut self, now_ns: u64, at: u32, sink: &mut S) {
+        self.tell_peer(now_ns, at, PeerEventKind::Dropped, sink);
+        if let Some(cold) = self.cold.get_mut(at as usize)
+            && cold.plugged
+            && cold.want == phys::POLLING
+            && cold.peer_offer.want == phys::SLEEP
+        {
+            cold.peer_offer.want = phys::POLLING;
+        }
+        self.train(at, sink);
     }
 
     /// An end that begins to poll wakes a sleeping port.

@@ -151,6 +151,11 @@ fn any_number_of_shards_gives_the_same_results() {
         for (w, dice) in worlds.iter_mut().zip(&mut dice) {
             step(w, &t, dice);
         }
+        // a trap may overtake the answer that waits between two shards, so the order within a step is free
+        for w in &mut worlds {
+            w.out.delivered.sort_by_key(|(node, port, pkt)| (*node, *port, pkt.mad));
+            w.out.dropped.sort_unstable();
+        }
         let (one, others) = worlds.split_first_mut().unwrap();
         for w in others {
             assert_eq!(w.out.delivered, one.out.delivered, "round {round}");
