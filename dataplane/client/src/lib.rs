@@ -3,6 +3,8 @@
 //! | module | what |
 //! |---|---|
 //! | [`Session`] | one attachment with the rules of the Linux umad device: TIDs, matching, timeouts, retries, RMPP |
+//! | [`RawSession`] | one attachment without any rule: what goes in comes out; for load generators and least latency |
+//! | [`rmpp`] | the RMPP state machine by itself, without I/O and clock |
 //! | `ffi` | the C functions of `include/madclient.h`, with the feature `c-api` |
 //!
 //! **Who makes progress.** There is no background thread. Acknowledgements, retries and timeouts are dealt with whenever a
@@ -19,6 +21,10 @@ mod agents;
 mod clock;
 mod core;
 mod error;
+#[cfg(feature = "c-api")]
+#[allow(unsafe_code)]
+pub mod ffi;
+mod raw;
 mod readiness;
 pub mod rmpp;
 mod session;
@@ -29,6 +35,8 @@ pub use agents::{AgentSpec, MAX_AGENTS};
 pub use error::{OpenError, RecvError, RegisterError, SendError};
 pub use madplane_shm::message::{Envelope, MAD_LEN, MadMessage, flag, kind};
 pub use madplane_shm::paths::PlanePaths;
+pub use madplane_shm::ring::RingFull;
+pub use raw::{RawReceiver, RawSender, RawSession};
 pub use session::{Incoming, Outgoing, Session, SessionInfo, SessionOptions, Stats, Taken};
 pub use wait::WaitPolicy;
 
