@@ -1,5 +1,7 @@
 //! With a plane: the device, MADs there and back, what cannot be told from the kernel's device, and the device tree.
 
+#![allow(clippy::unwrap_used, clippy::print_stdout)]
+
 mod support;
 
 use std::io::{BufRead, BufReader};

@@ -1,5 +1,5 @@
 //! For the tests: where the library is, how to run programs under it, and a plane that is a few threads in the test.
-#![allow(dead_code, clippy::unwrap_used)]
+#![allow(dead_code, clippy::unwrap_used, clippy::print_stdout)]
 
 pub(crate) mod plane;
 
