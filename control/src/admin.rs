@@ -14,7 +14,7 @@
 //! This module is text and checks only; sockets are the reactor's ([`crate::reactor`]) and the caller's
 //! ([`crate::admin_client`]).
 
-use madplane_shm::command::command as op;
+use madplane_shm::command::ask as op;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -122,7 +122,7 @@ pub enum Action {
     Status,
     /// Give a command to the plane.
     Plane {
-        /// One of [`madplane_shm::command::command`].
+        /// One of [`madplane_shm::command::ask`].
         kind: u32,
         /// Its argument.
         value: u32,

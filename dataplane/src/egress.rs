@@ -187,7 +187,7 @@ pub fn packet_from(message: &MadMessage, qpn: u8, pkt: &mut Packet) {
     pkt.q_key = envelope.q_key;
     pkt.p_key = 0;
     pkt.p_key_index = envelope.p_key_index;
-    pkt.grh = (envelope.flags & flag::GRH != 0).then(|| Grh {
+    pkt.grh = (envelope.flags & flag::GRH != 0).then_some(Grh {
         gid_index: envelope.gid_index,
         hop_limit: envelope.hop_limit,
         traffic_class: envelope.traffic_class,

@@ -11,6 +11,7 @@ use ringbuf::{HeapCons, HeapProd, HeapRb};
 
 /// What crosses from one worker to another.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "nearly every item is a MAD; boxing it would allocate")]
 pub enum Crossing {
     /// A MAD that arrives at a port of a node of the receiving worker.
     Mad {

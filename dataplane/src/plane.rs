@@ -139,9 +139,8 @@ impl Plane {
     pub fn serve(mut self, stop: impl AsFd) -> Result<(), rustix::io::Errno> {
         let served = self.housekeeping.serve(stop);
         for worker in self.workers.drain(..) {
-            if worker.join().is_err() {
-                tracing::error!("a worker panicked");
-            }
+            // a worker that panics has ended the process
+            let _ = worker.join();
         }
         self.status.plane().state.store(plane_state::STOPPED, Ordering::Release);
         let _ = std::fs::remove_file(&self.attach_socket);
@@ -154,6 +153,15 @@ impl Plane {
     }
 }
 
+/// Ends the process when a worker panics: a plane that looks alive and forwards nothing is worse than none.
+struct AbortOnPanic;
+
+impl Drop for AbortOnPanic {
+    fn drop(&mut self) {
+        std::process::abort();
+    }
+}
+
 fn start_worker(
     worker: Worker,
     index: usize,
@@ -163,14 +171,18 @@ fn start_worker(
     let block = status.worker(index);
     let cpu = core.and_then(|core| u32::try_from(core).ok()).unwrap_or(u32::MAX);
     block.cpu.store(cpu, Ordering::Relaxed);
-    let body = move || match core {
-        Some(core) => {
-            if !machine::pin_thread(core) {
-                tracing::warn!("cannot pin worker {index} to core {core}");
+    let body = move || {
+        let alarm = AbortOnPanic;
+        match core {
+            Some(core) => {
+                if !machine::pin_thread(core) {
+                    tracing::warn!("cannot pin worker {index} to core {core}");
+                }
+                worker.run(Spin);
             }
-            worker.run(Spin);
+            None => worker.run(Yield::default()),
         }
-        None => worker.run(Yield::default()),
+        std::mem::forget(alarm);
     };
     std::thread::Builder::new().name(format!("madplane-w{index}")).spawn(body).map_err(StartError::Thread)
 }

@@ -226,7 +226,8 @@ impl Worker {
                 }
             } else {
                 empty += 1;
-                if empty % EMPTY_CYCLES_PER_CLOCK == 0 {
+                if empty == EMPTY_CYCLES_PER_CLOCK {
+                    empty = 0;
                     self.telemetry.empty_cycles(u64::from(EMPTY_CYCLES_PER_CLOCK));
                     now_ns = monotonic_ns();
                     if full > 0 || now_ns.saturating_sub(committed_ns) > HEARTBEAT_NS {

@@ -9,18 +9,19 @@ use crate::ring::ITEM_BYTES;
 use crate::text::{load_padded, store_padded};
 
 /// What a command asks for; the number travels.
-pub mod command {
+pub mod ask {
     /// Pull (value 0) or plug (value 1) the cable of a port.
     pub const SET_LINK: u32 = 1;
     /// Power-cycle a node.
     pub const REBOOT_NODE: u32 = 2;
-    /// Nothing: answered by every worker in turn.
+    /// Nothing: answered by housekeeping.
     pub const PING: u32 = 3;
 }
 
 /// What an event reports; the number travels.
 pub mod event {
-    /// A command was carried out (`status` 0) or refused (`status` an errno, with a text).
+    /// A command was carried out (`status` 0; node, port and description of what it was about) or refused (`status` an
+    /// errno, with a text).
     pub const DONE: u32 = 1;
     /// A client attached.
     pub const SESSION_OPENED: u32 = 2;
@@ -38,7 +39,7 @@ pub mod event {
 pub struct Command {
     /// Chosen by control, not 0.
     pub id: u64,
-    /// One of [`command`].
+    /// One of [`ask`].
     pub kind: u32,
     /// Argument.
     pub value: u32,

@@ -218,6 +218,9 @@ impl Status {
     ///
     /// # Errors
     /// [`StatusError::Io`] when the file system refuses or is full.
+    ///
+    /// # Panics
+    /// Never: the file is made long enough for a header.
     pub fn create(path: &Path, writer: Incarnation) -> Result<Self, StatusError> {
         let fail = |source| StatusError::Io { path: path.display().to_string(), source };
         let (file, length) = map::create_file(path, TOTAL_BYTES).map_err(fail)?;

@@ -92,7 +92,7 @@ impl Housekeeping {
         let record = self.status.session(slot as usize);
         record.id.store(0, Ordering::Release);
         self.count_sessions();
-        self.tell_control(event::SESSION_CLOSED, place, slot, "");
+        self.tell_control(event::SESSION_CLOSED, place, slot + 1, "");
     }
 
     /// Writes the number of open sessions to the status segment.

@@ -6,12 +6,12 @@ use madplane_engine::NodeId;
 use madplane_port::MadMessage;
 use madplane_port::session::split;
 use madplane_shm::LAYOUT_VERSION;
-use madplane_shm::command::{Command, Event, command, event};
+use madplane_shm::command::{Command, Event, ask, event};
 use madplane_shm::doorbell::Doorbell;
 use madplane_shm::handoff::{HANDOFF_MAGIC, Reply, Request, flag, op};
 use madplane_shm::session::{MAX_SLOTS, PairError, PairFds, PlaneEnds, create_pair};
 use madplane_shm::sync::Ordering;
-use madplane_topology::NodeKind;
+use madplane_topology::{NodeKind, PortRef};
 
 use super::connections::libc_errno::{EAGAIN, EBUSY, EINVAL, EIO, EMFILE, ENODEV, ENOMEM, EPROTO};
 use super::{ControlChannel, Housekeeping, Role, add, token};
@@ -115,7 +115,7 @@ impl Housekeeping {
         reply.value = slot + 1;
         let fds = [fds.up.as_fd(), fds.down.as_fd(), up_bell.as_fd(), down_bell.as_fd()];
         self.answer_to(index, &reply, &fds);
-        self.tell_control(event::SESSION_OPENED, place, slot, "");
+        self.tell_control(event::SESSION_OPENED, place, slot + 1, "");
         Ok(())
     }
 
@@ -275,35 +275,46 @@ impl Housekeeping {
 
     fn carry_out(&mut self, item: &Command) -> Event {
         let mut done = Event { id: item.id, kind: event::DONE, ..Event::default() };
-        if let Err((errno, text)) = self.try_carry_out(item) {
-            done.status = errno.unsigned_abs();
-            done.set_text(&text);
+        match self.try_carry_out(item) {
+            Ok(Some(end)) => {
+                done.port = u32::from(end.port);
+                if let Some(there) = self.topology.nodes.get(end.node as usize) {
+                    done.node_guid = there.guid;
+                    done.set_text(&there.description);
+                }
+            }
+            Ok(None) => {}
+            Err((errno, text)) => {
+                done.status = errno.unsigned_abs();
+                done.set_text(&text);
+            }
         }
         done
     }
 
-    fn try_carry_out(&mut self, item: &Command) -> Result<(), (i32, String)> {
+    /// Returns what the command was about.
+    fn try_carry_out(&mut self, item: &Command) -> Result<Option<PortRef>, (i32, String)> {
         let unanswered = || (EIO, "the worker did not carry out the command".to_owned());
-        if item.kind == command::PING {
-            return Ok(());
+        if item.kind == ask::PING {
+            return Ok(None);
         }
         let selector = item.selector();
         let end = madplane_topology::parse_endpoint(&self.topology, &selector)
             .map_err(|error| (ENODEV, error.to_string()))?;
         let node = end.node;
         let order = match item.kind {
-            command::SET_LINK => {
+            ask::SET_LINK => {
                 let cabled = self.topology.port(end).is_some_and(|port| port.peer.is_some());
                 if end.port == 0 || !cabled {
                     return Err((EINVAL, format!("{selector} is not a cabled port; name it as NODE:PORT")));
                 }
                 Order::SetLink { node, port: end.port, up: item.value != 0 }
             }
-            command::REBOOT_NODE => Order::Reboot { node },
+            ask::REBOOT_NODE => Order::Reboot { node },
             other => return Err((EINVAL, format!("unknown command {other}"))),
         };
         let worker = self.worker_of(node);
-        self.ask(worker, order).map(|_| ()).ok_or_else(unanswered)
+        self.ask(worker, order).map(|_| Some(end)).ok_or_else(unanswered)
     }
 
     /// Reports something that nobody asked for, if control is there.
