@@ -2,6 +2,8 @@
 //!
 //! The contract is the one in the documentation of `MadRx` and `MadTx`. A backend joins by adding a line to `backends!`.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
 use madplane_port::{MadMessage, MadRx, MadTx, loopback, session};
 use madplane_shm::doorbell::Doorbell;
 use madplane_shm::header::Incarnation;
