@@ -83,7 +83,7 @@ impl Agents {
 
     /// The agent that the plane knows by `hi_tid`.
     pub(crate) fn by_hi_tid(&mut self, hi_tid: u32) -> Option<(u32, Agent)> {
-        if !self.table[self.last_hit].is_some_and(|agent| agent.hi_tid == hi_tid) {
+        if self.table[self.last_hit].is_none_or(|agent| agent.hi_tid != hi_tid) {
             self.last_hit =
                 self.table.iter().position(|place| place.is_some_and(|agent| agent.hi_tid == hi_tid))?;
         }
@@ -102,10 +102,24 @@ mod tests {
 
     #[test]
     fn the_kernels_registration_rules_hold() {
-        for good in [(0, 0x01, 0, 0), (0, 0x81, 0, 0), (1, 0x03, 1, 0), (1, 0x32, 0, 0x1405), (1, 0, 1, 0), (0, 0, 0, 0)] {
+        for good in [
+            (0, 0x01, 0, 0),
+            (0, 0x81, 0, 0),
+            (1, 0x03, 1, 0),
+            (1, 0x32, 0, 0x1405),
+            (1, 0, 1, 0),
+            (0, 0, 0, 0),
+        ] {
             assert!(spec(good.0, good.1, good.2, good.3).check().is_ok(), "{good:x?}");
         }
-        for bad in [(1, 0x01, 0, 0), (0, 0x03, 0, 0), (2, 0x03, 0, 0), (1, 0x04, 1, 0), (1, 0x03, 2, 0), (1, 0x30, 0, 0)] {
+        for bad in [
+            (1, 0x01, 0, 0),
+            (0, 0x03, 0, 0),
+            (2, 0x03, 0, 0),
+            (1, 0x04, 1, 0),
+            (1, 0x03, 2, 0),
+            (1, 0x30, 0, 0),
+        ] {
             let error = spec(bad.0, bad.1, bad.2, bad.3).check().unwrap_err();
             assert_eq!(error.errno(), 22, "{bad:x?}");
         }

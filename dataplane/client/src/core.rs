@@ -15,7 +15,7 @@ use crate::STATUS_TIMED_OUT;
 use crate::agents::{Agent, Agents};
 use crate::error::SendError;
 use crate::rmpp::{self, Event, Limits, Machine, StartError, Transfer};
-use crate::session::{Outgoing, Stats};
+use crate::traffic::{Outgoing, Stats};
 use crate::transactions::{Entry, HEADER_BYTES, Request, TICK_NS, Transactions};
 
 /// Fewest bytes of a MAD that may be sent: MAD header and RMPP header.
@@ -103,7 +103,8 @@ impl Core {
         }
         self.out.mad[..data.len()].copy_from_slice(data);
         self.out.mad[data.len()..].fill(0);
-        self.out.envelope = Envelope { kind: kind::MAD, agent: agent.hi_tid, length: 256, ..outgoing.envelope };
+        self.out.envelope =
+            Envelope { kind: kind::MAD, agent: agent.hi_tid, length: 256, ..outgoing.envelope };
         let view = Mad::new(&self.out.mad);
         let (class, is_request) = (view.mgmt_class(), !view.is_response());
         let mut tid = view.tid();
@@ -151,7 +152,8 @@ impl Core {
         self.out.mad.fill(0);
         let shown = data.len().min(MAD_LEN);
         self.out.mad[..shown].copy_from_slice(&data[..shown]);
-        self.out.envelope = Envelope { kind: kind::MAD, agent: agent.hi_tid, length: 256, ..outgoing.envelope };
+        self.out.envelope =
+            Envelope { kind: kind::MAD, agent: agent.hi_tid, length: 256, ..outgoing.envelope };
         let view = Mad::new(&self.out.mad);
         let (class, is_request) = (view.mgmt_class(), !view.is_response());
         let mut message = std::borrow::Cow::Borrowed(data);
@@ -232,7 +234,9 @@ impl Core {
     fn handle_events(&mut self, pending: &mut VecDeque<Delivery>) {
         while let Some(event) = self.rmpp.event() {
             match event {
-                Event::Message { agent, envelope, data } => self.deliver_message(agent, envelope, data, pending),
+                Event::Message { agent, envelope, data } => {
+                    self.deliver_message(agent, envelope, data, pending)
+                }
                 Event::Acknowledged { send } => {
                     if let Some(id) = self.transactions.by_transfer(send) {
                         self.transactions.start_clock(id);
@@ -275,9 +279,9 @@ impl Core {
 
     /// Ends the request that a response belongs to; false if none waits.
     fn finish_request(&mut self, index: u32, tid: u64, class: u8, received: &Envelope) -> bool {
-        let waiting = self.transactions.find_where(tid, class, |entry| {
-            entry.agent == index && same_address(entry, class, received)
-        });
+        let waiting = self
+            .transactions
+            .find_where(tid, class, |entry| entry.agent == index && same_address(entry, class, received));
         let Some(id) = waiting else { return false };
         if let Some(send) = self.transactions.get(id).and_then(|entry| entry.transfer) {
             self.rmpp.forget_send(send);

@@ -18,6 +18,7 @@
 #![deny(unsafe_code)]
 
 mod agents;
+mod attach;
 mod clock;
 mod core;
 mod error;
@@ -28,16 +29,19 @@ mod raw;
 mod readiness;
 pub mod rmpp;
 mod session;
+mod traffic;
 mod transactions;
 mod wait;
 
 pub use agents::{AgentSpec, MAX_AGENTS};
+pub use attach::SessionInfo;
 pub use error::{OpenError, RecvError, RegisterError, SendError};
 pub use madplane_shm::message::{Envelope, MAD_LEN, MadMessage, flag, kind};
 pub use madplane_shm::paths::PlanePaths;
 pub use madplane_shm::ring::RingFull;
 pub use raw::{RawReceiver, RawSender, RawSession};
-pub use session::{Incoming, Outgoing, Session, SessionInfo, SessionOptions, Stats, Taken};
+pub use session::{Session, SessionOptions};
+pub use traffic::{Incoming, Outgoing, Stats, Taken};
 pub use wait::WaitPolicy;
 
 /// Status of a request that came back because no response arrived in time (`ETIMEDOUT`).

@@ -16,8 +16,8 @@ use madplane_shm::session::{SharedConsumer, SharedProducer};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::agents::AgentSpec;
+use crate::attach::{SessionInfo, attach, call_register};
 use crate::error::{OpenError, RegisterError};
-use crate::session::{SessionInfo, attach, call_register};
 
 /// Both directions of an attachment.
 #[derive(Debug)]

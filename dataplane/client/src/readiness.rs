@@ -38,7 +38,8 @@ impl Readiness {
     /// Creates the descriptors and watches the members that the plane drives.
     pub(crate) fn create(bell: &Doorbell, socket: BorrowedFd<'_>) -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
+        let timer =
+            timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
         let ready = Doorbell::create()?;
         let data = epoll::EventData::new_u64(0);
         epoll::add(&epoll, bell, data, epoll::EventFlags::IN)?;

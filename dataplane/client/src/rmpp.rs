@@ -256,7 +256,8 @@ impl Machine {
         let mut send = Outbound::new(transfer, header, plan);
         let question = send.key().answered();
         let asked = find(&self.receives, |receive| receive.key() == question);
-        let window = asked.and_then(|id| at(&mut self.receives, id)).map_or(1, |receive| receive.reply_window);
+        let window =
+            asked.and_then(|id| at(&mut self.receives, id)).map_or(1, |receive| receive.reply_window);
         send.window_last = window.max(1);
         self.send_bytes += message.len();
         self.sends[id as usize] = Some(Box::new(send));
@@ -528,7 +529,9 @@ impl Machine {
 
     /// Whether nothing is known and nothing is to be sent.
     pub fn is_idle(&self) -> bool {
-        !self.has_output() && self.sends.iter().all(Option::is_none) && self.receives.iter().all(Option::is_none)
+        !self.has_output()
+            && self.sends.iter().all(Option::is_none)
+            && self.receives.iter().all(Option::is_none)
     }
 
     /// Whether [`Machine::pull`] may have a packet.

@@ -19,18 +19,20 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use madplane_shm::doorbell::Doorbell;
-use madplane_shm::handoff::{self, Connection, HandoffError, Reply, Request, op};
-use madplane_shm::message::{Envelope, MadMessage};
+use madplane_shm::handoff::{Connection, HandoffError, Request, op};
+use madplane_shm::message::MadMessage;
 use madplane_shm::paths::PlanePaths;
-use madplane_shm::session::{ClientEnds, PairFds, SharedConsumer, open_pair};
+use madplane_shm::session::SharedConsumer;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::agents::{Agent, AgentSpec};
+use crate::attach::{SessionInfo, attach, call_register};
 use crate::clock::now_ns;
 use crate::core::{Core, Delivery, Verdict};
 use crate::error::{OpenError, RecvError, RegisterError, SendError};
 use crate::readiness::Readiness;
 use crate::rmpp::Counts;
+use crate::traffic::{Incoming, Outgoing, Stats, Taken};
 use crate::wait::{LONGEST_SLEEP, SpinBudget, WaitPolicy};
 
 const NEVER: u64 = u64::MAX;
@@ -46,8 +48,6 @@ const ROOM_WAIT_NS: u64 = 50_000_000;
 const GLANCE_NS: u64 = 4_000_000;
 /// Sends between two looks at the socket.
 const SENDS_PER_GLANCE: u64 = 1024;
-/// Longest time the plane may take to answer a registration.
-const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How to open a session.
 #[derive(Debug, Clone, Copy, Default)]
@@ -56,103 +56,6 @@ pub struct SessionOptions {
     pub slots: u32,
     /// How receives wait.
     pub wait: WaitPolicy,
-}
-
-/// Where a session is attached.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SessionInfo {
-    /// Number of the session in the plane.
-    pub session_id: u32,
-    /// Node GUID.
-    pub node_guid: u64,
-    /// GUID of the port.
-    pub port_guid: u64,
-    /// System image GUID.
-    pub system_image_guid: u64,
-    /// Port number, 0 on a switch.
-    pub port: u8,
-    /// NodeInfo.NodeType: 1 channel adapter, 2 switch, 3 router.
-    pub node_type: u8,
-    /// NodeInfo.NumPorts.
-    pub num_ports: u8,
-    /// Node description.
-    pub node_name: String,
-    /// CPU on which the plane's worker for this session polls, if it is pinned.
-    pub worker_cpu: Option<u32>,
-}
-
-impl SessionInfo {
-    pub(crate) fn from_reply(reply: &Reply) -> Self {
-        Self {
-            session_id: reply.value,
-            node_guid: reply.node_guid,
-            port_guid: reply.port_guid,
-            system_image_guid: reply.system_image_guid,
-            port: reply.port,
-            node_type: reply.node_type,
-            num_ports: reply.num_ports,
-            node_name: reply.text(),
-            worker_cpu: (reply.worker_cpu != u32::MAX).then_some(reply.worker_cpu),
-        }
-    }
-}
-
-/// What a session has done so far.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Stats {
-    /// MADs given to the plane, resent ones and RMPP packets not counted.
-    pub sent: u64,
-    /// MADs and messages given to the program, timeouts not counted.
-    pub received: u64,
-    /// MADs sent again because no response came.
-    pub resent: u64,
-    /// Requests that came back as timed out.
-    pub timed_out: u64,
-    /// Sends refused because the TID is outstanding.
-    pub duplicate_tid: u64,
-    /// Responses for which no request waits, late ones included.
-    pub dropped_unmatched: u64,
-    /// MADs for an agent that is not registered (any more).
-    pub dropped_no_agent: u64,
-    /// Items of the ring that are no MADs.
-    pub dropped_foreign: u64,
-}
-
-/// A MAD to send.
-#[derive(Debug, Clone, Copy)]
-pub struct Outgoing<'a> {
-    /// Index of the sending agent.
-    pub agent: u32,
-    /// Address; `kind`, `agent` and `length` are filled in by the session.
-    pub envelope: Envelope,
-    /// At least 36 bytes; fewer than 256 are padded with zeros. Longer only for RMPP: headers once, then all data.
-    pub data: &'a [u8],
-    /// Time to wait for a response per attempt; 0 for a MAD that has none.
-    pub timeout_ms: u32,
-    /// Attempts after the first.
-    pub retries: u32,
-}
-
-/// A packet at the head of a session.
-#[derive(Debug, Clone, Copy)]
-pub struct Incoming<'a> {
-    /// Index of the agent it is for.
-    pub agent: u32,
-    /// 0, or [`STATUS_TIMED_OUT`](crate::STATUS_TIMED_OUT) for a request that comes back.
-    pub status: u32,
-    /// Where it came from; for a request that comes back, as it was sent.
-    pub envelope: &'a Envelope,
-    /// 256 bytes; the 24-byte header of a request that comes back; or a whole reassembled message.
-    pub data: &'a [u8],
-}
-
-/// What to do with the packet at the head after looking at it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Taken<R> {
-    /// Leave it: the next receive sees it again.
-    Keep(R),
-    /// It is done with.
-    Done(R),
 }
 
 #[derive(Debug)]
@@ -195,59 +98,9 @@ pub struct Session {
     connection: Connection,
 }
 
-/// What ATTACH gives.
-#[derive(Debug)]
-pub(crate) struct Attachment {
-    pub(crate) connection: Connection,
-    pub(crate) info: SessionInfo,
-    pub(crate) ends: ClientEnds<MadMessage, MadMessage>,
-    pub(crate) up_bell: Doorbell,
-    pub(crate) down_bell: Doorbell,
-}
-
-pub(crate) fn attach(paths: &PlanePaths, selector: &str, slots: u32) -> Result<Attachment, OpenError> {
-    let connection = Connection::open(&paths.attach_socket(), paths.name())?;
-    let limit = rustix::net::sockopt::Timeout::Recv;
-    rustix::net::sockopt::set_socket_timeout(&connection, limit, Some(CALL_TIMEOUT))
-        .map_err(std::io::Error::from)?;
-    let mut request = Request::with_selector(op::ATTACH, selector).ok_or(OpenError::Selector)?;
-    request.value = slots;
-    let (reply, fds) = connection.call(&request)?;
-    let [up, down, up_bell, down_bell] =
-        <[_; 4]>::try_from(fds).map_err(|fds: Vec<_>| OpenError::Descriptors(fds.len()))?;
-    let ends = open_pair(&PairFds { up, down })?;
-    Ok(Attachment {
-        connection,
-        info: SessionInfo::from_reply(&reply),
-        ends,
-        up_bell: Doorbell::from_fd(up_bell),
-        down_bell: Doorbell::from_fd(down_bell),
-    })
-}
-
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // a panic in a caller's closure leaves everything here consistent: it runs between two steps
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Registers an agent over `connection`; returns its `hi_tid`.
-pub(crate) fn call_register(connection: &Connection, spec: &AgentSpec) -> Result<u32, RegisterError> {
-    let request = Request {
-        op: op::REGISTER,
-        flags: if spec.user_rmpp { handoff::flag::USER_RMPP } else { 0 },
-        qpn: spec.qpn,
-        mgmt_class: spec.mgmt_class,
-        class_version: spec.class_version,
-        rmpp_version: spec.rmpp_version,
-        method_mask: spec.method_mask,
-        oui: spec.oui & 0x00ff_ffff,
-        ..Request::default()
-    };
-    match connection.call(&request) {
-        Ok((reply, _)) => Ok(reply.value),
-        Err(HandoffError::Refused { errno, text }) => Err(RegisterError::Refused { errno, text }),
-        Err(_) => Err(RegisterError::Gone),
-    }
 }
 
 impl Session {
@@ -734,12 +587,9 @@ fn spin_blindly(rx: &mut Receiver) -> bool {
 /// Shows the packet at the head, which is there, to `take`.
 fn show_head<R>(rx: &mut Receiver, take: impl FnOnce(&Incoming<'_>) -> Taken<R>) -> R {
     let taken = match &rx.head {
-        Head::Ring(agent) => take(&Incoming {
-            agent: *agent,
-            status: 0,
-            envelope: &rx.item.envelope,
-            data: &rx.item.mad,
-        }),
+        Head::Ring(agent) => {
+            take(&Incoming { agent: *agent, status: 0, envelope: &rx.item.envelope, data: &rx.item.mad })
+        }
         Head::Queued(delivery) => take(&Incoming {
             agent: delivery.agent,
             status: delivery.status,

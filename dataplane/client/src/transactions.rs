@@ -198,11 +198,8 @@ impl Transactions {
         }
         let id = self.free;
         let bucket = self.bucket(request.tid);
-        let copy = if request.retries > 0 && request.transfer.is_none() {
-            self.keep(request.message)
-        } else {
-            NONE
-        };
+        let copy =
+            if request.retries > 0 && request.transfer.is_none() { self.keep(request.message) } else { NONE };
         let entry = &mut self.entries[index(id)];
         self.free = entry.chain;
         entry.tid = request.tid;
@@ -417,6 +414,7 @@ fn slot_of(tick: u64) -> usize {
 }
 
 #[cfg(test)]
+#[allow(clippy::cast_possible_truncation, reason = "small random numbers")]
 mod tests {
     use super::*;
 

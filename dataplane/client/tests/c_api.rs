@@ -1,4 +1,5 @@
 //! The header compiles as C and C++ with the layout that the library has, and a C program can use the library.
+#![allow(clippy::unwrap_used, reason = "this is a test")]
 
 mod support;
 
@@ -14,7 +15,7 @@ fn folder() -> PathBuf {
 fn present(compiler: &str) -> bool {
     let there = Command::new(compiler).arg("--version").output().is_ok_and(|output| output.status.success());
     if !there {
-        println!("skipped: no {compiler}");
+        eprintln!("skipped: no {compiler}");
     }
     there
 }
@@ -73,8 +74,6 @@ fn a_c_program_sends_receives_and_sees_a_timeout() {
     });
     let root = plane.paths.run_dir().parent().unwrap();
     must(
-        Command::new(&program)
-            .env("LD_LIBRARY_PATH", target.join("debug"))
-            .env("MADPLANE_RUNTIME_DIR", root),
+        Command::new(&program).env("LD_LIBRARY_PATH", target.join("debug")).env("MADPLANE_RUNTIME_DIR", root),
     );
 }

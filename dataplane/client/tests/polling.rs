@@ -1,4 +1,5 @@
 //! The pollable descriptor under poll, select and epoll, for programs that wait by themselves.
+#![allow(clippy::unwrap_used, reason = "this is a test")]
 
 mod support;
 

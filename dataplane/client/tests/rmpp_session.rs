@@ -1,4 +1,5 @@
 //! RMPP between two sessions, over a plane that routes and sometimes loses.
+#![allow(clippy::unwrap_used, reason = "this is a test")]
 
 mod support;
 
@@ -28,9 +29,8 @@ fn message(method: u8, tid: u64, length: usize, active: bool) -> Vec<u8> {
 }
 
 fn recv(session: &Session, timeout: Option<Duration>) -> Result<(u32, u32, Vec<u8>), RecvError> {
-    session.recv_with(timeout, |incoming| {
-        Taken::Done((incoming.agent, incoming.status, incoming.data.to_vec()))
-    })
+    session
+        .recv_with(timeout, |incoming| Taken::Done((incoming.agent, incoming.status, incoming.data.to_vec())))
 }
 
 fn reply_lid(answer_to: usize) -> u16 {

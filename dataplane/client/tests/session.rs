@@ -1,11 +1,13 @@
 //! A session against a plane that a test plays: the checklist of a umad replacement, below its C functions.
+#![allow(clippy::unwrap_used, reason = "this is a test")]
 
 mod support;
 
 use std::time::Duration;
 
 use madplane_client::{
-    Envelope, MadMessage, RecvError, RegisterError, STATUS_TIMED_OUT, SendError, Session, SessionOptions, Taken, WaitPolicy,
+    Envelope, MadMessage, RecvError, RegisterError, STATUS_TIMED_OUT, SendError, Session, SessionOptions,
+    Taken, WaitPolicy,
 };
 use support::{FakePlane, mad, outgoing, response_to, spec};
 
@@ -65,7 +67,10 @@ fn a_short_mad_is_padded_with_zeros_and_a_shorter_one_refused() {
     let refused = session.send(&outgoing(agent, &mad(1, 1, 1)[..35], 0, 0));
     assert_eq!(refused, Err(SendError::TooShort(35)));
     assert_eq!(session.send(&outgoing(agent, &[0; 257], 0, 0)), Err(SendError::TooLong(257)));
-    assert_eq!(session.send(&outgoing(agent + 1, &mad(1, 1, 1), 0, 0)), Err(SendError::UnknownAgent(agent + 1)));
+    assert_eq!(
+        session.send(&outgoing(agent + 1, &mad(1, 1, 1), 0, 0)),
+        Err(SendError::UnknownAgent(agent + 1))
+    );
     assert_eq!(session.send(&outgoing(32, &mad(1, 1, 1), 0, 0)), Err(SendError::InvalidAgent(32)));
 }
 

@@ -130,7 +130,9 @@ impl Inbound {
             self.window_last = self.window_last.max(self.in_order);
             return Progress::Complete;
         }
-        let due = segment == 1 || self.in_order == self.window_last || self.in_order - self.acked >= window.div_ceil(2);
+        let due = segment == 1
+            || self.in_order == self.window_last
+            || self.in_order - self.acked >= window.div_ceil(2);
         if due {
             self.acked = self.in_order;
             self.window_last = self.window_last.max(self.in_order.saturating_add(window));

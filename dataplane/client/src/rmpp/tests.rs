@@ -1,4 +1,5 @@
 //! Two machines over a pipe that loses, repeats and reorders; and single packets that must be refused.
+#![allow(clippy::cast_possible_truncation, reason = "small random numbers")]
 
 use std::collections::VecDeque;
 
@@ -174,7 +175,7 @@ impl World {
 
 #[test]
 fn every_length_around_a_segment_boundary_arrives_whole_over_a_good_pipe() {
-    for length in [0, 1, 199, 200, 201, 399, 400, 401, 2_000, 12_800, 12_801, 13_000, 26_000, 123_457] {
+    for length in [0u64, 1, 199, 200, 201, 399, 400, 401, 2_000, 12_800, 12_801, 13_000, 26_000, 123_457] {
         let mut world = World::new(Limits::default(), Weather(0, 0, 0));
         let data: Vec<u8> = (0..length).map(|_| world.random.below(256) as u8).collect();
         let sent = message(0x92, 7, &data);
@@ -185,7 +186,7 @@ fn every_length_around_a_segment_boundary_arrives_whole_over_a_good_pipe() {
         assert!(got.len() == 1 && same_message(got[0], &sent), "{length}");
         assert_eq!(world.a.transfers(), (0, 0));
         assert_eq!(world.a.counts().resends, 0, "{length}");
-        let segments = (length as u64).div_ceil(200).max(1);
+        let segments = length.div_ceil(200).max(1);
         assert_eq!(world.a.counts().segments_sent, segments);
         assert_eq!(world.b.counts().segments_received, segments);
         assert_eq!((world.b.receive_bytes, world.a.send_bytes), (0, 0));
@@ -211,8 +212,7 @@ fn many_messages_both_ways_arrive_once_and_whole_over_a_bad_pipe() {
         for (number, bytes) in sent.iter().enumerate() {
             let events = if number % 2 == 0 { &world.events_b } else { &world.events_a };
             let tid = (number as u64).to_be_bytes();
-            let got: Vec<_> =
-                World::messages(events).into_iter().filter(|data| data[8..16] == tid).collect();
+            let got: Vec<_> = World::messages(events).into_iter().filter(|data| data[8..16] == tid).collect();
             assert!(got.len() <= 1, "message {number} arrived {} times", got.len());
             if weather.0 == 0 {
                 assert_eq!(got.len(), 1, "message {number} is lost without loss");
@@ -536,7 +536,8 @@ fn random_packets_neither_panic_nor_grow_beyond_the_limits() {
         machine.receive(random.below(2) as u32, &message_in, round * MS);
         if random.chance(5) {
             let bytes = message(method, random.below(6), &vec![1; random.below(3_000) as usize]);
-            let _ = machine.start(&Transfer { expects_response: random.chance(50), ..transfer(&bytes, 20, 2) });
+            let _ =
+                machine.start(&Transfer { expects_response: random.chance(50), ..transfer(&bytes, 20, 2) });
         }
         if random.chance(50) {
             let _ = machine.pull(&mut out, round * MS);

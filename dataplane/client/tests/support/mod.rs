@@ -2,6 +2,7 @@
 //!
 //! It rewrites nothing by itself; [`Desk::route`] does what the real plane does with a MAD between two sessions.
 #![allow(dead_code, reason = "every test file uses another part")]
+#![allow(clippy::unwrap_used, reason = "this is a test")]
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -50,6 +51,18 @@ impl Desk {
         let _ = line.ends.down.push(message);
         if line.ends.down.wake_due() {
             line.down_bell.ring();
+        }
+    }
+
+    /// Deals with everything that is in the rings.
+    pub(crate) fn pump(&mut self, mut behaviour: impl FnMut(&mut Desk, usize, &MadMessage)) {
+        let mut message = MadMessage::default();
+        for session in 0..self.lines.len() {
+            while self.lines[session].ends.up.pop(&mut message) {
+                self.seen.push((session, message));
+                behaviour(self, session, &message);
+            }
+            self.lines[session].ends.up.commit();
         }
     }
 
@@ -185,7 +198,8 @@ impl Drop for FakePlane {
 
 fn listen(path: &Path) -> OwnedFd {
     let socket =
-        rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+        rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+            .unwrap();
     rustix::net::bind(&socket, &SocketAddrUnix::new(path).unwrap()).unwrap();
     rustix::net::listen(&socket, 16).unwrap();
     socket
@@ -240,7 +254,8 @@ fn answer(
             let slots = if request.value == 0 { 256 } else { u64::from(request.value) };
             let (ends, fds) = create_pair("fake", slots, false, Incarnation::default()).unwrap();
             let (up_bell, down_bell) = (Doorbell::create().unwrap(), Doorbell::create().unwrap());
-            let mut reply = Reply { node_guid: 0x1234, port: 1, node_type: 1, num_ports: 1, ..Reply::default() };
+            let mut reply =
+                Reply { node_guid: 0x1234, port: 1, node_type: 1, num_ports: 1, ..Reply::default() };
             reply.value = u32::try_from(desk.lines.len()).unwrap() + 1;
             reply.set_text("fake node");
             let all = [fds.up.as_fd(), fds.down.as_fd(), up_bell.as_fd(), down_bell.as_fd()];
@@ -277,17 +292,9 @@ fn work(
     stop: &AtomicBool,
     frozen: &AtomicBool,
 ) {
-    let mut message = MadMessage::default();
     while !stop.load(Ordering::Relaxed) {
         if !frozen.load(Ordering::Relaxed) {
-            let mut desk = desk.lock().unwrap();
-            for session in 0..desk.lines.len() {
-                while desk.lines[session].ends.up.pop(&mut message) {
-                    desk.seen.push((session, message));
-                    behaviour(&mut desk, session, &message);
-                }
-                desk.lines[session].ends.up.commit();
-            }
+            desk.lock().unwrap().pump(&mut behaviour);
         }
         std::thread::yield_now();
     }
