@@ -27,8 +27,23 @@ pub struct Egress {
     pub mesh: MeshEnds,
     /// What this worker counts.
     pub counts: Counts,
+    overflows: Vec<Overflow>,
     scratch: MadMessage,
 }
+
+/// A MAD for which a session had no room: the port counts it too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Overflow {
+    /// Node of the session.
+    pub node: NodeId,
+    /// Port of the session.
+    pub port: u8,
+    /// Queue pair that the MAD was for.
+    pub qp: u32,
+}
+
+/// Overflows remembered within a duty cycle; further ones are counted for the session only.
+const OVERFLOWS_PER_CYCLE: usize = 256;
 
 impl Egress {
     /// Starts without sessions.
@@ -39,6 +54,7 @@ impl Egress {
             requests: RequestTable::default(),
             mesh,
             counts: Counts::default(),
+            overflows: Vec::with_capacity(OVERFLOWS_PER_CYCLE),
             scratch: MadMessage::default(),
         }
     }
@@ -90,6 +106,11 @@ impl Egress {
         }
     }
 
+    /// Takes the next overflow of this duty cycle.
+    pub fn next_overflow(&mut self) -> Option<Overflow> {
+        self.overflows.pop()
+    }
+
     fn give(&mut self, id: AgentId, pkt: &Packet) {
         let Some(Some(session)) = self.sessions.get_mut(id.slot as usize) else { return };
         self.scratch.envelope = envelope_of(id.hi_tid(), pkt);
@@ -100,6 +121,9 @@ impl Egress {
         } else {
             session.dropped += 1;
             self.counts.drop(DropReason::SessionFull);
+            if self.overflows.len() < OVERFLOWS_PER_CYCLE {
+                self.overflows.push(Overflow { node: session.node, port: session.port, qp: pkt.dst_qp });
+            }
         }
         if !session.dirty {
             session.dirty = true;

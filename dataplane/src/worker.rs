@@ -85,6 +85,9 @@ impl Worker {
             work += 1;
         }
         if work > 0 {
+            while let Some(lost) = self.egress.next_overflow() {
+                self.shard.count_overflow(lost.node, lost.port, lost.qp);
+            }
             self.egress.flush();
         }
         work
