@@ -67,6 +67,23 @@ fn a_table_of_many_segments_answers_a_plain_request() {
 }
 
 #[test]
+fn the_active_flag_alone_makes_a_message_as_opensm_writes_it() {
+    let plane = FakePlane::silent();
+    let session = plane.open();
+    let agent = sa_agent(&session, &[], true);
+    let mut sent = message(0x92, 5, 1_000, true);
+    sent[24..26].fill(0);
+    session.send(&outgoing(agent, &sent, 0, 3)).unwrap();
+    plane.wait_for(1);
+    let first = plane.seen()[0];
+    assert_eq!(
+        first.mad[24..36],
+        [1, 1, 3, 0, 0, 0, 0, 1, 0, 0, 4, 76],
+        "5 segments of 220 bytes, none unused"
+    );
+}
+
+#[test]
 fn a_double_sided_transfer_of_two_long_messages_works_and_several_run_at_once() {
     let plane = FakePlane::fabric();
     let (server, client) = (plane.open(), plane.open());
