@@ -134,7 +134,7 @@ fn header_of(incoming: &Incoming<'_>) -> UserMad {
 enum Piece {
     /// The call returns this.
     Over(c_int),
-    /// Nothing yet and time left.
+    /// Nothing yet and time left. The port is looked up anew for the next piece, so that one that was closed is noticed.
     NothingYet,
 }
 
@@ -202,7 +202,7 @@ fn recv_piece(portid: c_int, umad: *mut c_void, length: *mut c_int, room: c_int,
     let took = port.session.recv_with(Some(wait.next_piece()), |incoming| deliver(incoming, umad, room));
     let Delivery { result, length: report } = match took {
         Ok(delivery) => delivery,
-        Err(RecvError::TimedOut) if !wait.is_over() && !port.is_closing() => return Piece::NothingYet,
+        Err(RecvError::TimedOut) if !wait.is_over() => return Piece::NothingYet,
         Err(error) => return Piece::Over(negative(failure(&port, error, wait))),
     };
     if let Some(report) = report {
@@ -216,8 +216,7 @@ fn recv_piece(portid: c_int, umad: *mut c_void, length: *mut c_int, room: c_int,
 fn failure(port: &OpenPort, error: RecvError, wait: Wait) -> c_int {
     match (error, wait) {
         (RecvError::TimedOut, Wait::Never) => libc::EAGAIN,
-        (RecvError::TimedOut, Wait::Until(_)) => libc::ETIMEDOUT,
-        (RecvError::TimedOut, Wait::ForEver) => libc::EBADF,
+        (RecvError::TimedOut, Wait::Until(_) | Wait::ForEver) => libc::ETIMEDOUT,
         (RecvError::Gone, _) => {
             if port.gone.swap(true, Ordering::Relaxed) && !matches!(wait, Wait::Never) {
                 std::thread::sleep(REST_WHEN_GONE);
@@ -273,8 +272,8 @@ fn poll_piece(portid: c_int, wait: Wait) -> Piece {
     let Some(port) = ports::enter(portid) else { return Piece::Over(negative(libc::EBADF)) };
     match port.session.recv_with(Some(wait.next_piece()), |_| Taken::Keep(())) {
         Ok(()) => Piece::Over(0),
-        Err(RecvError::TimedOut) if !wait.is_over() && !port.is_closing() => Piece::NothingYet,
-        Err(RecvError::TimedOut) if !port.is_closing() => Piece::Over(negative(libc::ETIMEDOUT)),
+        Err(RecvError::TimedOut) if !wait.is_over() => Piece::NothingYet,
+        Err(RecvError::TimedOut) => Piece::Over(negative(libc::ETIMEDOUT)),
         Err(error) => Piece::Over(negative(failure(&port, error, wait))),
     }
 }

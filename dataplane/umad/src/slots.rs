@@ -106,20 +106,13 @@ impl<T: Send + Sync> Table<T> {
         true
     }
 
-    /// Forgets the value at `key` without dropping it, whoever is inside. For a child after fork, in which the threads
-    /// that were inside do not exist and the value's resources belong to the parent.
+    /// Forgets the value at `key` without dropping it. For a value whose descriptor, the key, was closed by the program: the
+    /// number belongs to something else now, and dropping the value would close that.
     pub(crate) fn forget(&self, key: usize) {
         if let Some(slot) = self.slots.get(key) {
             slot.value.store(ptr::null_mut(), Ordering::Relaxed);
             slot.state.store(0, Ordering::Relaxed);
         }
-    }
-}
-
-impl<T> Entered<'_, T> {
-    /// Whether the slot was closed after this user entered.
-    pub(crate) fn is_closing(&self) -> bool {
-        self.slot.state.load(Ordering::Relaxed) & OPEN == 0
     }
 }
 
@@ -171,12 +164,10 @@ mod tests {
         assert!(table.insert(3, Box::new(Counted(dropped.clone(), 8))).is_err());
         assert_eq!(dropped.load(Ordering::SeqCst), 1, "the refused one");
         let inside = table.enter(3).unwrap();
-        assert!(!inside.is_closing());
         assert!(table.remove(3));
         assert!(!table.remove(3));
         assert!(table.enter(3).is_none());
         assert!(table.insert(3, Box::new(Counted(Arc::default(), 9))).is_err(), "somebody is inside");
-        assert!(inside.is_closing());
         assert_eq!((inside.1, dropped.load(Ordering::SeqCst)), (7, 1));
         drop(inside);
         assert_eq!(dropped.load(Ordering::SeqCst), 2);
