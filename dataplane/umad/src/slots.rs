@@ -106,12 +106,18 @@ impl<T: Send + Sync> Table<T> {
         true
     }
 
-    /// Forgets the value at `key` without dropping it. For a value whose descriptor, the key, was closed by the program: the
-    /// number belongs to something else now, and dropping the value would close that.
+    /// Forgets the value at `key` without dropping it, unless a user is inside. For a value whose descriptor, the key, was
+    /// closed by the program: the number belongs to something else now, and dropping the value would close that.
     pub(crate) fn forget(&self, key: usize) {
-        if let Some(slot) = self.slots.get(key) {
+        let Some(slot) = self.slots.get(key) else { return };
+        // a slot that is taken and not open lets nobody in, as in insert
+        if slot
+            .state
+            .compare_exchange(OPEN | TAKEN | 1, TAKEN | 1, Ordering::Acquire, Ordering::Relaxed)
+            .is_ok()
+        {
             slot.value.store(ptr::null_mut(), Ordering::Relaxed);
-            slot.state.store(0, Ordering::Relaxed);
+            slot.state.store(0, Ordering::Release);
         }
     }
 }
@@ -173,6 +179,23 @@ mod tests {
         assert_eq!(dropped.load(Ordering::SeqCst), 2);
         assert!(table.insert(3, Box::new(Counted(dropped.clone(), 9))).is_ok());
         table.remove(3);
+    }
+
+    #[test]
+    fn a_value_is_forgotten_only_while_nobody_is_inside() {
+        let dropped = Arc::new(AtomicUsize::new(0));
+        let table = Box::new(Table::new());
+        assert!(table.insert(1, Box::new(Counted(dropped.clone(), 7))).is_ok());
+        let inside = table.enter(1).unwrap();
+        table.forget(1);
+        assert_eq!(table.enter(1).map(|entered| entered.1), Some(7));
+        drop(inside);
+        table.forget(1);
+        assert!(table.enter(1).is_none());
+        assert_eq!(dropped.load(Ordering::SeqCst), 0);
+        assert!(table.insert(1, Box::new(Counted(dropped.clone(), 8))).is_ok());
+        table.remove(1);
+        assert_eq!(dropped.load(Ordering::SeqCst), 1);
     }
 
     #[test]
