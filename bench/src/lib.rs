@@ -1,1 +1,40 @@
-//! Skeleton.
+//! Measures the plane from outside and from inside, and judges what it measured.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`harness`] | distributions, rounds, spread; check first, warm up, interleave |
+//! | [`report`] | result lines (JSON) and their table; comparison of two files |
+//! | [`machine`] | what the numbers were measured on; placing threads |
+//! | [`scenario`] | the list of what can be run |
+//! | [`plane`], [`ibsim`], [`programs`], [`process`] | the programs that are measured, started and stopped |
+//! | [`fabrics`] | fabrics, their netfiles, directed routes of a wanted length |
+//! | [`load`] | clients that check every answer: one at a time, or many in flight |
+//! | [`solo`] | a worker driven on the caller's thread, without a second core |
+//! | [`floor`], [`raw`], [`libibmad`], [`bringup`] | the scenarios |
+//! | [`ffi`] | the stock libibmad, loaded at run time |
+//! | [`count_alloc`] | an allocator that counts |
+//!
+//! Invariants: a number is reported only if the answers behind it were right; two things are compared only when they took
+//! turns in one run; no scenario leaves a process behind. What it does not do: tune the machine, or hide a bad run.
+#![deny(unsafe_code)]
+
+pub mod bringup;
+pub mod count_alloc;
+pub mod error;
+pub mod fabrics;
+pub mod ffi;
+pub mod floor;
+pub mod harness;
+pub mod ibsim;
+pub mod libibmad;
+pub mod load;
+pub mod machine;
+pub mod plane;
+pub mod process;
+pub mod programs;
+pub mod raw;
+pub mod report;
+pub mod scenario;
+pub mod solo;
+
+pub use error::BenchError;

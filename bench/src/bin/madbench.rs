@@ -1,0 +1,160 @@
+//! Runs what the library measures: `list`, `run`, `compare`, and the child processes that `run` starts.
+//!
+//! Exit codes: 0 measured (or skipped because a peer is missing), 1 failed with one line on standard error, 2 wrong usage.
+#![forbid(unsafe_code)]
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand, ValueEnum};
+use madplane_bench::BenchError;
+use madplane_bench::libibmad::Probe;
+use madplane_bench::machine::Environment;
+use madplane_bench::programs::peers_required;
+use madplane_bench::report::{Line, Record, compare, from_json_lines, to_json_lines, to_text};
+use madplane_bench::scenario::{self, Options};
+
+/// Measures a plane, checks every answer, and compares.
+#[derive(Debug, Parser)]
+#[command(name = "madbench", version)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Lists the scenarios.
+    List,
+    /// The floor of this machine; the same as `run floor`.
+    Floor(RunArguments),
+    /// Runs scenarios.
+    Run {
+        /// Names; see `list`.
+        #[arg(required = true)]
+        names: Vec<String>,
+        #[command(flatten)]
+        arguments: RunArguments,
+    },
+    /// Compares two result files.
+    Compare {
+        /// Result file of `run --format json`.
+        a: PathBuf,
+        /// Another one.
+        b: PathBuf,
+    },
+    /// Asks through libibmad; started by `run libibmad`.
+    #[command(hide = true)]
+    ProbeLibibmad {
+        #[arg(long)]
+        device: String,
+        #[arg(long, value_delimiter = ',')]
+        path: Vec<u8>,
+        #[arg(long, value_parser = parse_guid)]
+        node_guid: u64,
+        #[arg(long)]
+        count: u32,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+struct RunArguments {
+    /// Rounds of each thing; 0 for the scenario's default.
+    #[arg(long, default_value_t = 0)]
+    rounds: u32,
+    /// Measurements per round; 0 for the scenario's default.
+    #[arg(long, default_value_t = 0)]
+    count: u32,
+    /// Fabric instead of the scenario's own, builtin:KIND,key=value,...
+    #[arg(long)]
+    fabric: Option<String>,
+    /// The small variant.
+    #[arg(long)]
+    quick: bool,
+    /// How to print.
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    format: Format,
+    /// Also write the JSON lines to this file.
+    #[arg(long)]
+    output: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    Text,
+    Json,
+}
+
+fn parse_guid(text: &str) -> Result<u64, String> {
+    let digits = text.strip_prefix("0x").ok_or("a GUID starts with 0x")?;
+    u64::from_str_radix(digits, 16).map_err(|error| error.to_string())
+}
+
+fn main() -> ExitCode {
+    match execute(Arguments::parse().command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let _ = writeln!(std::io::stderr(), "madbench: {error}");
+            if matches!(error, BenchError::Usage(_)) { ExitCode::from(2) } else { ExitCode::FAILURE }
+        }
+    }
+}
+
+fn execute(command: Command) -> Result<(), BenchError> {
+    match command {
+        Command::List => {
+            let lines: Vec<_> = scenario::ALL
+                .iter()
+                .map(|scenario| format!("{:<10} {}", scenario.name, scenario.about))
+                .collect();
+            print(&(lines.join("\n") + "\n"))
+        }
+        Command::Floor(arguments) => run(&["floor".to_owned()], &arguments),
+        Command::Run { names, arguments } => run(&names, &arguments),
+        Command::Compare { a, b } => print(&compare(&read(&a)?, &read(&b)?)),
+        Command::ProbeLibibmad { device, path, node_guid, count } => {
+            let times = Probe { device, path, node_guid, count }.run()?;
+            let line = serde_json::to_string(&times.summary(None));
+            print(&(line.map_err(|error| BenchError::Usage(error.to_string()))? + "\n"))
+        }
+    }
+}
+
+fn read(path: &PathBuf) -> Result<Vec<Line>, BenchError> {
+    let text = std::fs::read_to_string(path).map_err(|e| BenchError::io(path.display().to_string(), e))?;
+    from_json_lines(&text)
+}
+
+fn print(text: &str) -> Result<(), BenchError> {
+    std::io::stdout().write_all(text.as_bytes()).map_err(|e| BenchError::io("standard output", e))
+}
+
+fn run(names: &[String], arguments: &RunArguments) -> Result<(), BenchError> {
+    let scenarios = names.iter().map(|name| scenario::find(name)).collect::<Result<Vec<_>, _>>()?;
+    let environment = Environment::now();
+    let options = Options {
+        rounds: arguments.rounds,
+        count: arguments.count,
+        fabric: arguments.fabric.clone(),
+        quick: arguments.quick,
+    };
+    let mut records: Vec<Record> = Vec::new();
+    for scenario in scenarios {
+        match (scenario.run)(&options) {
+            Ok(more) => records.extend(more),
+            Err(BenchError::Missing(what)) if !peers_required() => {
+                let _ = writeln!(std::io::stderr(), "madbench: skipped {}: {what}", scenario.name);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    let json = to_json_lines(&environment, &records);
+    if let Some(path) = &arguments.output {
+        std::fs::write(path, &json).map_err(|e| BenchError::io(path.display().to_string(), e))?;
+    }
+    match arguments.format {
+        Format::Json => print(&json),
+        Format::Text => print(&to_text(&environment, &records)),
+    }
+}
