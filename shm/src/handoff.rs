@@ -359,6 +359,7 @@ pub fn recv_with_fds(socket: impl AsFd, bytes: &mut [u8]) -> io::Result<(usize, 
 }
 
 #[cfg(all(test, not(loom)))]
+#[allow(clippy::unwrap_used, reason = "helpers of tests")]
 mod tests {
     use super::*;
 
@@ -392,8 +393,7 @@ mod tests {
             HandoffError::Refused { errno, text } => assert_eq!((errno, text.as_str()), (22, "no such node")),
             other => panic!("{other}"),
         }
-        let mut other_version = Reply::default();
-        other_version.version = 77;
+        let other_version = Reply { version: 77, ..Reply::default() };
         send_with_fds(&plane, other_version.as_bytes(), &[]).unwrap();
         assert!(matches!(client.receive().unwrap_err(), HandoffError::Version { theirs: 77, .. }));
         drop(plane);

@@ -143,6 +143,7 @@ fn checked_slots(mapping: &Mapping, kind: SegmentKind) -> Result<u64, PairError>
 }
 
 #[cfg(all(test, not(loom)))]
+#[allow(clippy::unwrap_used, reason = "helpers of tests")]
 mod tests {
     use super::*;
     use crate::message::MadMessage;
@@ -158,8 +159,7 @@ mod tests {
     }
 
     fn numbered(number: u8) -> MadMessage {
-        let mut message = MadMessage::default();
-        message.mad = [number; 256];
+        let mut message = MadMessage { mad: [number; 256], ..MadMessage::default() };
         message.envelope.agent = u32::from(number);
         message
     }
