@@ -31,7 +31,7 @@ struct Arguments {
     /// Cores for the workers, such as 1,3-5.
     #[arg(short = 'l', long)]
     cores: Option<String>,
-    /// Node[:port] where sessions attach unless they say otherwise.
+    /// NODE or NODE:PORT where sessions attach unless they say otherwise.
     #[arg(long)]
     at: Option<String>,
     /// Slots per ring of a session.
