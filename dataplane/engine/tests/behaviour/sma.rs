@@ -196,6 +196,18 @@ fn tables_read_back_what_was_written() {
 }
 
 #[test]
+fn an_adapter_does_not_look_at_the_port_of_a_p_key_or_arbitration_modifier() {
+    let mut w = World::new(1);
+    let (status, written) = w.set(TO_B, attr::PKEY_TABLE, 0, &[0x12; 64]);
+    assert_eq!(status, 0);
+    assert_eq!(w.get(TO_B, attr::PKEY_TABLE, 1 << 16), written, "as smpquery and ibdiagnet ask");
+    assert_eq!(w.query(method::GET, TO_B, attr::PKEY_TABLE, 1 << 16 | 2, &[0; 64]).unwrap().0, 0x1C);
+    let weights = w.get(TO_B, attr::VL_ARB, 3 << 16);
+    assert_eq!(w.get(TO_B, attr::VL_ARB, 3 << 16 | 1), weights);
+    assert_eq!(w.query(method::GET, TO_B, attr::VL_ARB, 5 << 16 | 1, &[0; 64]).unwrap().0, 0x1C);
+}
+
+#[test]
 fn guid_entry_0_stays_the_port_guid() {
     let mut w = World::new(1);
     let (status, data) = w.set(TO_B, attr::GUID_INFO, 0, &[0x11; 64]);

@@ -48,10 +48,9 @@ impl Shard {
                 return status::INVALID_FIELD;
             }
             request.first + port
-        } else if port == 0 {
-            request.at
         } else {
-            return status::INVALID_FIELD;
+            // an adapter has the port that was asked: `smpquery pkeys LID PORT` and ibdiagnet name it all the same
+            request.at
         };
         let Some(cold) = self.cold.get_mut(at as usize) else { return status::INVALID_FIELD };
         let Some(block) = block_of(request.modifier & 0xFFFF, P_KEY_CAP / 32) else {
@@ -104,8 +103,9 @@ impl Shard {
     pub(super) fn vl_arbitration(&mut self, request: &Request, data: &mut Data) -> u16 {
         let (block, port) = (request.modifier >> 16, request.modifier & 0xFFFF);
         let at = match port {
-            0 if !request.is_switch => request.at,
-            _ if request.is_switch && port <= u32::from(request.num_ports) => request.first + port,
+            // an adapter has the port that was asked: `smpquery vlarb LID PORT` names it all the same
+            _ if !request.is_switch => request.at,
+            _ if port <= u32::from(request.num_ports) => request.first + port,
             _ => return status::INVALID_FIELD,
         };
         if !(1..=4).contains(&block) {
