@@ -40,6 +40,8 @@ const NEVER: u64 = u64::MAX;
 const DUE_AT_ONCE: u64 = 0;
 /// Looks at the ring between two looks at the clock.
 const SPINS_PER_LOOK: u32 = 64;
+/// Looks at the ring by a sender that stays for the answer: a few microseconds, some round trips.
+const SPINS_FOR_AN_ANSWER: u32 = 64;
 /// MADs taken between two looks at the clock while traffic never pauses.
 const POPS_PER_LOOK: u32 = 64;
 /// Longest time a send waits for room in the ring.
@@ -118,7 +120,7 @@ impl Session {
             item: MadMessage::default(),
             head: Head::None,
             pending: VecDeque::with_capacity(16),
-            spin: SpinBudget::new(options.wait),
+            spin: SpinBudget::new(options.wait, attached.info.worker_cpu),
             sleepers: 0,
             pops: 0,
             glanced_ns: 0,
@@ -221,6 +223,37 @@ impl Session {
     /// # Errors
     /// See [`SendError`]; nothing was sent then.
     pub fn send(&self, outgoing: &Outgoing<'_>) -> Result<(), SendError> {
+        if outgoing.timeout_ms > 0 && self.planned_wake_ns.load(Ordering::Relaxed) != NEVER {
+            return self.send_for_a_sleeper(outgoing);
+        }
+        self.send_to_plane(outgoing)
+    }
+
+    /// Sends a request while a receiver sleeps, and stays for the answer.
+    ///
+    /// A polling worker answers within a round trip, which is much less than it costs to have a sleeper woken from another
+    /// CPU. So the worker is spared the doorbell, and the receiver is woken from here, where it is going to run.
+    fn send_for_a_sleeper(&self, outgoing: &Outgoing<'_>) -> Result<(), SendError> {
+        let Ok(mut rx) = self.rx.try_lock() else { return self.send_to_plane(outgoing) };
+        if rx.sleepers == 0 || !rx.spin.may_stay() {
+            drop(rx);
+            return self.send_to_plane(outgoing);
+        }
+        rx.down.disarm();
+        let sent = self.send_to_plane(outgoing);
+        for _ in 0..SPINS_FOR_AN_ANSWER {
+            if sent.is_err() || rx.down.is_ready() {
+                break;
+            }
+            std::hint::spin_loop();
+        }
+        if !rx.down.arm() {
+            self.kick.ring();
+        }
+        sent
+    }
+
+    fn send_to_plane(&self, outgoing: &Outgoing<'_>) -> Result<(), SendError> {
         let mut give_up_ns = 0;
         loop {
             if self.gone.load(Ordering::Relaxed) {
@@ -387,7 +420,11 @@ impl Session {
             let result = self.glance(&mut rx);
             return (rx, result);
         }
-        if rx.spin.spin_ns() > 0 && spin_blindly(&mut rx) && self.fetch(&mut rx) {
+        if rx.spin.spin_ns() > 0
+            && self.is_worth_spinning(&rx)
+            && spin_blindly(&mut rx)
+            && self.fetch(&mut rx)
+        {
             return (rx, Ok(()));
         }
         let mut deadline_ns = None;
@@ -425,10 +462,16 @@ impl Session {
         if self.gone.load(Ordering::Relaxed) { Err(RecvError::Gone) } else { Err(RecvError::TimedOut) }
     }
 
+    /// On the only CPU of this process, spinning keeps the thread from running that would send the next request: worth it
+    /// only for an answer that is on its way.
+    fn is_worth_spinning(&self, rx: &Receiver) -> bool {
+        !rx.spin.alone || rx.spin.never_sleeps() || lock(&self.core).transactions.len() > 0
+    }
+
     /// Spins until something is ready or a timer is due; false when it is time to sleep.
     fn spin(&self, rx: &mut Receiver, start_ns: u64, deadline_ns: u64) -> bool {
         let budget = rx.spin.spin_ns();
-        if budget == 0 {
+        if budget == 0 || !self.is_worth_spinning(rx) {
             return false;
         }
         let end = start_ns.saturating_add(budget);
@@ -443,7 +486,7 @@ impl Session {
             if now >= end {
                 return false;
             }
-            if rx.spin.alone {
+            if rx.spin.alone && rx.spin.never_sleeps() {
                 std::thread::yield_now();
             }
         }

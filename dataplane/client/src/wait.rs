@@ -1,8 +1,8 @@
 //! How a receiver waits: spin a little, then sleep in poll(2).
 //!
 //! A [`SpinBudget`] belongs to the receiving side of a session and is used under its lock. Invariant: the budget is never
-//! above what the policy says and is 0 when the process may run on one CPU only, where spinning would keep the worker
-//! from running. What it does not do: look at rings or clocks.
+//! above what the policy says, and is 0 when the process may run on one CPU only and the worker may need that one. What it
+//! does not do: look at rings or clocks.
 
 use std::time::Duration;
 
@@ -31,6 +31,9 @@ impl Default for WaitPolicy {
 pub(crate) const LONGEST_SLEEP: Duration = Duration::from_millis(100);
 
 const LEAST_NS: u64 = 2_000;
+/// Longest time to spin on the only CPU that this process has: a few round trips. The threads that would send the next
+/// request wait for this CPU too, and giving it away without sleeping means to wait for a whole time slice of somebody else.
+const LONGEST_ALONE_NS: u64 = 3_000;
 /// One stretch of spinning for those who never sleep.
 const ENDLESS_NS: u64 = 20_000_000;
 
@@ -45,15 +48,24 @@ pub(crate) struct SpinBudget {
 }
 
 impl SpinBudget {
-    pub(crate) fn new(policy: WaitPolicy) -> Self {
+    pub(crate) fn new(policy: WaitPolicy, worker_cpu: Option<u32>) -> Self {
         let alone = cpus_allowed() <= 1;
         let full_ns = match policy {
             WaitPolicy::Spin => ENDLESS_NS,
-            WaitPolicy::Adaptive { .. } if alone => 0,
+            WaitPolicy::Adaptive { spin_us } if alone => match polls_elsewhere(worker_cpu) {
+                true => (u64::from(spin_us) * 1_000).min(LONGEST_ALONE_NS),
+                false => 0,
+            },
             WaitPolicy::Adaptive { spin_us } => u64::from(spin_us) * 1_000,
             WaitPolicy::Sleep => 0,
         };
         Self { full_ns, now_ns: full_ns, alone, sleeps: policy != WaitPolicy::Spin }
+    }
+
+    /// Whether a sender may wait a moment for the answer on behalf of a sleeping receiver: the policy lets it spin, and the
+    /// worker has a CPU of its own.
+    pub(crate) fn may_stay(&self) -> bool {
+        self.full_ns > 0
     }
 
     /// Whether there is nothing but spinning.
@@ -81,6 +93,12 @@ fn cpus_allowed() -> u32 {
     rustix::thread::sched_getaffinity(None).map_or(1, |set| set.count())
 }
 
+/// Whether the worker is pinned to a CPU that this process may not use, so that spinning cannot be in its way.
+fn polls_elsewhere(worker_cpu: Option<u32>) -> bool {
+    let cpu = worker_cpu.and_then(|cpu| usize::try_from(cpu).ok());
+    cpu.is_some_and(|cpu| rustix::thread::sched_getaffinity(None).is_ok_and(|set| !set.is_set(cpu)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -100,10 +118,10 @@ mod tests {
 
     #[test]
     fn sleep_never_spins_and_spin_never_sleeps() {
-        let mut sleep = SpinBudget::new(WaitPolicy::Sleep);
+        let mut sleep = SpinBudget::new(WaitPolicy::Sleep, None);
         sleep.miss();
         assert_eq!(sleep.spin_ns(), 0);
         assert!(!sleep.never_sleeps());
-        assert!(SpinBudget::new(WaitPolicy::Spin).never_sleeps());
+        assert!(SpinBudget::new(WaitPolicy::Spin, None).never_sleeps());
     }
 }
