@@ -1,6 +1,8 @@
 //! Wrong arguments, wrong files, wrong machines: one line why, a non-zero exit, and nothing half-started; or it works
 //! with one warning.
 
+#![allow(clippy::unwrap_used)]
+
 mod support;
 
 use std::os::unix::fs::PermissionsExt;

@@ -1,5 +1,7 @@
 //! What an operator does to a running plane, and what killed or wicked processes do to it.
 
+#![allow(clippy::unwrap_used)]
+
 mod support;
 
 use std::collections::BTreeSet;
@@ -276,7 +278,7 @@ fn rubbish_in_a_clients_own_memory_harms_nobody_else() {
             // words of any value, the small ones more often: they pass more checks
             let value = random.next() >> (random.next() % 64);
             // the header and the indices more often than the slots
-            let within = if random.next() % 2 == 0 { 1024 } else { length - 8 };
+            let within = if random.next().is_multiple_of(2) { 1024 } else { length - 8 };
             let _ = up.write_at(&value.to_ne_bytes(), random.next() % within / 4 * 4);
         }
         let answer = good.directed(GET, &[1, 5, 2], attribute::NODE_INFO, 0, &[]);
@@ -296,8 +298,8 @@ fn rubbish_in_a_clients_own_memory_harms_nobody_else() {
         }
         let number = random.next().to_le_bytes();
         message.envelope.kind = u16::from(number[0] % 3);
-        message.envelope.agent = if number[1] % 2 == 0 { hi_tid } else { u32::from(number[2]) };
-        message.envelope.length = if number[3] % 4 == 0 { u32::from(number[4]) << 20 } else { 256 };
+        message.envelope.agent = if number[1].is_multiple_of(2) { hi_tid } else { u32::from(number[2]) };
+        message.envelope.length = if number[3].is_multiple_of(4) { u32::from(number[4]) << 20 } else { 256 };
         message.envelope.dlid = u16::from_le_bytes([number[5], number[6]]);
         message.envelope.p_key_index = u16::from(number[7]);
         while ends.up.push(&message).is_err() {

@@ -1,5 +1,7 @@
 //! What ibnetdiscover prints is the fabric that was loaded, and can be loaded again.
 
+#![allow(clippy::unwrap_used)]
+
 mod support;
 
 use std::path::Path;

@@ -1,5 +1,7 @@
 //! Sizes at the end of the scale.
 
+#![allow(clippy::unwrap_used)]
+
 mod support;
 
 use std::collections::BTreeSet;

@@ -1,5 +1,7 @@
 //! Two OpenSMs on two nodes: one is master, the other stands by, and they change places.
 
+#![allow(clippy::unwrap_used)]
+
 mod support;
 
 use rustix::process::Signal;
