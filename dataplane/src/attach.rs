@@ -120,6 +120,8 @@ pub struct HousekeepingParts {
     pub reports_bell: Arc<Doorbell>,
     /// Listening attach socket.
     pub listener: OwnedFd,
+    /// Session memory may come from huge pages.
+    pub huge_pages: bool,
 }
 
 impl Housekeeping {
@@ -138,11 +140,11 @@ impl Housekeeping {
             desks,
             reports_bell,
             listener,
+            huge_pages,
         } = parts;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         add(&epoll, &listener, token::LISTENER)?;
         add(&epoll, &*reports_bell, token::REPORTS)?;
-        let huge_pages = config.huge_pages();
         Ok(Self {
             config,
             topology,

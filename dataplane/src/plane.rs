@@ -12,6 +12,7 @@ use std::time::Instant;
 use madplane_engine::{FabricOptions, FabricPlan};
 use madplane_port::machine;
 use madplane_shm::doorbell::Doorbell;
+use madplane_shm::map;
 use madplane_shm::status::{Status, StatusError, plane_state};
 use madplane_shm::sync::Ordering;
 use madplane_topology::{ParseOptions, Topology};
@@ -94,7 +95,11 @@ impl Plane {
         let plan = Arc::new(plan);
         let me = incarnation();
         let status = Status::create(&paths.status_segment(), me)?;
-        fill_status(&status, &config, &topology);
+        let huge_pages = config.huge_pages() && huge_pages_are_free();
+        if config.huge_pages() && !huge_pages {
+            tracing::warn!("no huge pages are free: session memory is in normal pages");
+        }
+        fill_status(&status, &config, &topology, huge_pages);
         let listener = listen(&paths.attach_socket())?;
         let reports_bell = Arc::new(Doorbell::create().map_err(StartError::Descriptor)?);
         let mut desks = Vec::new();
@@ -121,6 +126,7 @@ impl Plane {
             desks,
             reports_bell,
             listener,
+            huge_pages,
         };
         let housekeeping = Housekeeping::new(parts).map_err(StartError::Descriptor)?;
         housekeeping.show_default_place();
@@ -187,7 +193,12 @@ fn start_worker(
     std::thread::Builder::new().name(format!("madplane-w{index}")).spawn(body).map_err(StartError::Thread)
 }
 
-fn fill_status(status: &Status, config: &Config, topology: &Topology) {
+/// Whether a session could be in huge pages now; the answer may change, so every session tries for itself.
+fn huge_pages_are_free() -> bool {
+    map::create_memfd("probe", map::HUGE_PAGE_BYTES, true).is_ok()
+}
+
+fn fill_status(status: &Status, config: &Config, topology: &Topology, huge_pages: bool) {
     let plane = status.plane();
     plane.fabric.store(&config.fabric().to_string());
     plane.program.store(env!("CARGO_PKG_VERSION"));
@@ -196,7 +207,7 @@ fn fill_status(status: &Status, config: &Config, topology: &Topology) {
     plane.links.store(topology.link_count() as u64, Ordering::Relaxed);
     plane.workers.store(u32::try_from(config.workers()).unwrap_or(0), Ordering::Relaxed);
     plane.session_slots.store(u32::try_from(config.session_slots()).unwrap_or(0), Ordering::Relaxed);
-    plane.huge_pages.store(u32::from(config.huge_pages()), Ordering::Relaxed);
+    plane.huge_pages.store(u32::from(huge_pages), Ordering::Relaxed);
 }
 
 fn fabric_error(config: &Config, reason: &str) -> StartError {

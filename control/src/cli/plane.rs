@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use madplane_shm::paths::PlanePaths;
-use madplane_shm::status::Status;
+use madplane_shm::status::{PlaneBlock, Status, WorkerBlock};
 use madplane_shm::sync::Ordering::Relaxed;
 use serde::Serialize;
 
@@ -25,6 +25,7 @@ struct Up {
     links: u64,
     workers: u32,
     startup_ns: u64,
+    warnings: Vec<String>,
 }
 
 impl Text for Up {
@@ -41,10 +42,27 @@ impl Text for Up {
             if name == madplane_shm::paths::DEFAULT_NAME { String::new() } else { format!("--name {name} ") };
         format!(
             "plane {name} is ready: {nodes} ({switches}), {links}, {workers}, pid {plane_pid}, control pid {control_pid}\n\
-             fabric: {}\nattach: madctl run {option}-- ibnetdiscover\n",
-            self.fabric
+             fabric: {}\nattach: madctl run {option}-- ibnetdiscover\n{}",
+            self.fabric,
+            self.warnings.iter().map(|warning| format!("warning: {warning}\n")).collect::<String>()
         )
     }
+}
+
+/// What the plane runs without although it would be better with it.
+fn warnings(plane: &PlaneBlock, first: &WorkerBlock, no_huge: bool) -> Vec<String> {
+    let mut warnings = Vec::new();
+    if first.cpu.load(Relaxed) == u32::MAX {
+        warnings
+            .push("workers have no core of their own and yield to everybody: expect high latency".to_owned());
+    }
+    if !no_huge && plane.huge_pages.load(Relaxed) == 0 {
+        warnings.push(
+            "no huge pages are free, session memory is in normal pages (reserve some: vm.nr_hugepages)"
+                .to_owned(),
+        );
+    }
+    warnings
 }
 
 pub(crate) fn up(paths: &PlanePaths, format: Format, args: UpArgs) -> Outcome {
@@ -58,6 +76,7 @@ pub(crate) fn up(paths: &PlanePaths, format: Format, args: UpArgs) -> Outcome {
             return Err(Failure::Usage(format!("unknown mode {other:?}{hint}")));
         }
     }
+    let no_huge = args.no_huge;
     let raw = RawUpOptions {
         name: paths.name().to_owned(),
         fabric: args.fabric,
@@ -90,6 +109,7 @@ pub(crate) fn up(paths: &PlanePaths, format: Format, args: UpArgs) -> Outcome {
         links: plane.links.load(Relaxed),
         workers: plane.workers.load(Relaxed),
         startup_ns: plane.startup_ns.load(Relaxed),
+        warnings: warnings(plane, status.worker(0), no_huge),
     };
     Ok(output::print(format, &up)?)
 }

@@ -66,8 +66,6 @@ pub(crate) struct PortCold {
     pub(crate) plugged: bool,
     /// The port has LIDs and keys of its own: adapter port, or port 0 of a switch.
     pub(crate) endport: bool,
-    /// The link is down because of a Set to this very port; its next training is no change by the link.
-    pub(crate) retrain_by_set: bool,
     /// Some client of this port acts as SM.
     pub(crate) is_sm: bool,
     /// MlnxExtPortInfo: FDR10 supported, enabled, active.

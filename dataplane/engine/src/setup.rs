@@ -126,7 +126,6 @@ pub(crate) fn port(node: &Node, number: u8, record: &Port, fastest: LinkSpeed) -
         },
         lease_deadline_ns: 0,
         endport,
-        retrain_by_set: false,
         lid: 0,
         lmc: 0,
         want: phys::POLLING,

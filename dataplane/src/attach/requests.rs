@@ -131,7 +131,7 @@ impl Housekeeping {
                 Err(PairError::Io(_)) => {
                     self.huge_pages = false;
                     self.status.plane().huge_pages.store(0, Ordering::Relaxed);
-                    tracing::warn!("no huge pages are free: session memory is in normal pages from now on");
+                    tracing::warn!("huge pages have run out: session memory is in normal pages from now on");
                 }
                 Err(error) => return Err((EINVAL, error.to_string())),
             }

@@ -29,7 +29,6 @@ impl Shard {
     pub(crate) fn drop_link_by_set<S: Sink>(&mut self, now_ns: u64, at: u32, want: u8, sink: &mut S) {
         let Some(cold) = self.cold.get_mut(at as usize) else { return };
         cold.want = want;
-        cold.retrain_by_set = true;
         self.take_down(at, Cause::OwnSet, sink);
         self.poll_peer(now_ns, at, sink);
     }
@@ -73,7 +72,6 @@ impl Shard {
             if let (Some(hot), Some(cold)) = (self.ports.get_mut(at as usize), self.cold.get_mut(at as usize))
             {
                 (hot.xmit_pkts, hot.rcv_pkts) = (0, 0);
-                cold.retrain_by_set = false;
                 cold.power_cycle();
             }
             if at != first {
@@ -106,7 +104,6 @@ impl Shard {
         match kind {
             PeerEventKind::Offer => self.train(at, sink),
             PeerEventKind::Dropped => {
-                cold.retrain_by_set = false;
                 let plugged = cold.plugged;
                 self.fall(at, sink);
                 // without a cable nothing is heard but the news of what the other end wants
@@ -126,7 +123,6 @@ impl Shard {
     fn cable<S: Sink>(&mut self, at: u32, up: bool, sink: &mut S) {
         let Some(cold) = self.cold.get_mut(at as usize) else { return };
         cold.plugged = up;
-        cold.retrain_by_set = false;
         if up {
             self.wake(at);
             self.train(at, sink);
@@ -213,9 +209,9 @@ impl Shard {
         }
         hot.state = state::INIT;
         hot.phys = phys::LINK_UP;
-        let cause = if cold.retrain_by_set { Cause::OwnSet } else { Cause::Link };
-        cold.retrain_by_set = false;
-        self.state_changed(at, cause, sink);
+        // also after a Set of Down: that was the Set's doing, training is the link's, and without the trap an SM would
+        // leave the port in Initialize
+        self.state_changed(at, Cause::Link, sink);
     }
 
     fn state_changed<S: Sink>(&mut self, at: u32, cause: Cause, sink: &mut S) {
