@@ -3,6 +3,8 @@
 //! `bench/fuzz/corpus/TARGET/*` and `bench/fuzz/crashes/TARGET/*` are fed to the bodies that the fuzz targets call. A
 //! crash file that once failed stays for ever, with a sentence in `crashes/README.md`.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
 use std::path::Path;
 
 fn replay(target: &str, body: fn(&[u8])) {
