@@ -3,7 +3,11 @@
 //! `bench/fuzz/corpus/TARGET/*` and `bench/fuzz/crashes/TARGET/*` are fed to the bodies that the fuzz targets call. A
 //! crash file that once failed stays for ever, with a sentence in `crashes/README.md`.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "helpers of tests; the last name printed is the culprit"
+)]
 
 use std::path::Path;
 
