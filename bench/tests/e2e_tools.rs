@@ -16,7 +16,7 @@ const LEAF: &str = "leaf-02";
 /// A fabric that is up.
 struct Up {
     // first: ends before the plane does
-    opensm: OpenSm,
+    _opensm: OpenSm,
     plane: Plane,
 }
 
@@ -35,7 +35,7 @@ fn up(fabric: &str, tools: &[&str]) -> Option<Up> {
     let plane = Plane::up(&format!("builtin:{fabric}"));
     // as it is, OpenSM would set what ibportstate enables back to what is supported
     let opensm = OpenSm::up(&plane, "", &[], &["force_link_speed 0"]);
-    Some(Up { opensm, plane })
+    Some(Up { _opensm: opensm, plane })
 }
 
 /// The value behind a label such as `Base lid:` or `PortXmitPkts:.....`.
