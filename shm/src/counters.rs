@@ -37,6 +37,10 @@ counters! {
     ShardEvents = 4, "shard_link_events";
     /// Doorbells rung for sleeping sessions.
     DoorbellsRung = 5, "doorbells_rung";
+    /// MADs carried by a pinned route that was resolved before.
+    DrCacheHit = 6, "dr_cache_hit";
+    /// Pinned routes resolved against the fabric.
+    DrCacheMiss = 7, "dr_cache_miss";
 }
 
 /// Words reserved for counters in a worker's block.

@@ -91,6 +91,8 @@ drop_reasons! {
     TrapQueueFull = 31, "drop_trap_queue_full";
     /// The session's node went away while the MAD was on its way.
     SessionGone = 32, "drop_session_gone";
+    /// The pinned path is broken and the route says to drop.
+    RouteBroken = 33, "drop_route_broken";
 }
 
 #[cfg(test)]

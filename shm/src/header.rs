@@ -26,6 +26,8 @@ pub enum SegmentKind {
     Down = 3,
     /// Route table.
     Table = 4,
+    /// Use of each route.
+    RouteCounters = 5,
 }
 
 /// Identity of a writing process: changes whenever another process, or the same number after a restart, writes.
@@ -142,6 +144,13 @@ impl SegmentHeader {
             return Err(HeaderError::Length { said, mapped: mapped_bytes });
         }
         Ok(())
+    }
+
+    /// Names another writer, one that goes on where the former ended.
+    pub fn take_over(&self, writer: Incarnation) {
+        self.pid.store(writer.pid, Ordering::Relaxed);
+        self.start_ticks.store(writer.start_ticks, Ordering::Relaxed);
+        self.boot.store(writer.boot, Ordering::Relaxed);
     }
 
     /// Who wrote the segment.

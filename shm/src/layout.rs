@@ -13,9 +13,11 @@ use crate::handoff::{Reply, Request};
 use crate::header::{MAGIC, SegmentHeader};
 use crate::message::{Envelope, MadMessage};
 use crate::ring::{ITEM_BYTES, SLOT_BYTES};
+use crate::route_counters::RouteUse;
 use crate::session::{CONSUMED_AT, SLEEP_AT, SLOTS_AT};
 use crate::status::{ErrorRecord, PlaneBlock, SessionRecord, WorkerBlock};
-use crate::{LAYOUT_VERSION, handoff, status};
+use crate::table::{BankHeader, GenerationLine, RouteRecord, TableControl};
+use crate::{LAYOUT_VERSION, handoff, status, table};
 
 macro_rules! fields {
     ($out:ident, $name:ident: $($field:ident)*) => {{
@@ -33,6 +35,7 @@ pub fn listing() -> String {
     let _ = writeln!(out, "slot {SLOT_BYTES} item {ITEM_BYTES}");
     let _ = writeln!(out, "pair consumed {CONSUMED_AT} sleep {SLEEP_AT} slots {SLOTS_AT}");
     let _ = writeln!(out, "status {}", status::placement());
+    let _ = writeln!(out, "{}", table::placement());
     crate::header::list_fields(&mut out);
     fields!(out, Envelope: kind flags agent slid dlid sl path_bits p_key_index src_qp dst_qp q_key flow_label
         gid_index hop_limit traffic_class reserved gid length);
@@ -46,10 +49,16 @@ pub fn listing() -> String {
     fields!(out, PlaneBlock: state workers heartbeat_ns started_unix_ns startup_ns nodes switches links sessions
         default_node_guid default_port session_slots huge_pages mode fabric program);
     fields!(out, WorkerBlock: heartbeat_ns cpu thread polls_empty polls_full busy_ns total_ns longest_cycle_ns
-        stalls sessions nodes counters drops);
+        stalls sessions nodes applied_generation applied_ns table_retries table_refused counters drops);
     fields!(out, SessionRecord: id pid uid port node_guid since_unix_ns received sent dropped agents worker
         program node);
     fields!(out, ErrorRecord: count first_unix_ns last_unix_ns text);
+    fields!(out, GenerationLine: generation);
+    fields!(out, TableControl: capacity_routes capacity_tenants journal_at journal_words bank_at bank_bytes tenants_at
+        sync_interval_ms sync_threshold);
+    fields!(out, BankHeader: generation routes journal_head check);
+    fields!(out, RouteRecord: words);
+    fields!(out, RouteUse: packets bytes last_use_ns);
     let _ = writeln!(out, "SegmentHeader is {} bytes", size_of::<SegmentHeader>());
     for counter in Counter::ALL {
         let _ = writeln!(out, "counter {} {}", *counter as u8, counter.label());

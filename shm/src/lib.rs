@@ -6,6 +6,8 @@
 //! | segment | module | writer | readers |
 //! |---|---|---|---|
 //! | status | [`status`] | madplaned | anyone |
+//! | table | [`table`], [`seqlock`] | madctld | anyone |
+//! | routes | [`route_counters`] | madplaned | anyone |
 //! | session up | [`session`] | the client | madplaned |
 //! | session down | [`session`] | madplaned | the client |
 //! | commands | [`session`], [`command`] | madctld | madplaned |
@@ -28,10 +30,13 @@ pub mod map;
 pub mod message;
 pub mod paths;
 pub mod ring;
+pub mod route_counters;
+pub mod seqlock;
 pub mod session;
 pub mod status;
 pub mod sync;
+pub mod table;
 pub mod text;
 
 /// Version of every layout in this crate. It grows whenever a golden listing in `tests/golden/` changes.
-pub const LAYOUT_VERSION: u32 = 1;
+pub const LAYOUT_VERSION: u32 = 2;

@@ -9,8 +9,10 @@
 
 use std::fs::File;
 use std::io;
+use std::ops::Deref;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
+use std::sync::Arc;
 
 use memmap2::{MmapOptions, MmapRaw};
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
@@ -158,7 +160,55 @@ impl Mapping {
         // SAFETY: in bounds, aligned (mappings start at a page), and T is made of atomics valid for all bits.
         Some(unsafe { &*place.cast::<T>() })
     }
+
+    /// Returns `count` structs of atomics in a row from `offset` on, which keep the mapping alive; `None` if they do not
+    /// lie inside or are not aligned. The rule of [`Mapping::atomics`] about storing holds.
+    pub fn place<T: SharedLayout>(self: &Arc<Self>, offset: usize, count: usize) -> Option<Placed<T>> {
+        let end = size_of::<T>().checked_mul(count)?.checked_add(offset)?;
+        if end > self.len() || !offset.is_multiple_of(align_of::<T>()) {
+            return None;
+        }
+        // SAFETY: `offset` lies inside the mapping, as checked above.
+        let first = unsafe { self.map.as_ptr().add(offset) };
+        Some(Placed { first: first.cast::<T>(), count, mapping: Arc::clone(self) })
+    }
 }
+
+/// A row of structs of atomics in a mapping that it keeps alive; found and checked once, used often.
+#[derive(Debug)]
+pub struct Placed<T> {
+    first: *const T,
+    count: usize,
+    mapping: Arc<Mapping>,
+}
+
+impl<T> Placed<T> {
+    /// Whether this process may write.
+    pub fn is_writable(&self) -> bool {
+        self.mapping.is_writable()
+    }
+}
+
+impl<T> Clone for Placed<T> {
+    fn clone(&self) -> Self {
+        Self { first: self.first, count: self.count, mapping: Arc::clone(&self.mapping) }
+    }
+}
+
+impl<T: SharedLayout> Deref for Placed<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        // SAFETY: `place` checked alignment and that `count` structs lie inside the mapping, which `self` keeps alive;
+        // T is made of atomics valid for all bits.
+        unsafe { std::slice::from_raw_parts(self.first, self.count) }
+    }
+}
+
+// SAFETY: the pointer leads into a mapping that the value keeps alive, to atomics only.
+unsafe impl<T: SharedLayout + Send + Sync> Send for Placed<T> {}
+// SAFETY: as for `Send`; shared access is atomic access.
+unsafe impl<T: SharedLayout + Send + Sync> Sync for Placed<T> {}
 
 fn checked_length(fd: impl AsFd) -> io::Result<usize> {
     let length = length_of(fd)?;
@@ -177,6 +227,16 @@ unsafe impl SharedLayout for crate::status::WorkerBlock {}
 unsafe impl SharedLayout for crate::status::SessionRecord {}
 // SAFETY: made of atomics only (see the struct).
 unsafe impl SharedLayout for crate::status::ErrorRecord {}
+// SAFETY: made of atomics only (see the struct).
+unsafe impl SharedLayout for crate::table::GenerationLine {}
+// SAFETY: made of atomics only (see the struct).
+unsafe impl SharedLayout for crate::table::TableControl {}
+// SAFETY: made of atomics only (see the struct).
+unsafe impl SharedLayout for crate::table::BankHeader {}
+// SAFETY: made of atomics only (see the struct).
+unsafe impl SharedLayout for crate::table::RouteRecord {}
+// SAFETY: made of atomics only (see the struct).
+unsafe impl SharedLayout for crate::route_counters::RouteUse {}
 
 #[cfg(all(test, not(loom)))]
 mod tests {

@@ -105,6 +105,11 @@ impl PlanePaths {
     pub fn table_segment(&self) -> PathBuf {
         self.memory.join(format!("madplane.{}.table", self.name))
     }
+
+    /// The segment with the use of each route.
+    pub fn routes_segment(&self) -> PathBuf {
+        self.memory.join(format!("madplane.{}.routes", self.name))
+    }
 }
 
 fn default_runtime_root() -> PathBuf {
@@ -140,6 +145,7 @@ mod tests {
                 paths.plane_lock(),
                 paths.status_segment(),
                 paths.table_segment(),
+                paths.routes_segment(),
             ]
         };
         assert!(all(&one).iter().all(|path| path.starts_with(root)));

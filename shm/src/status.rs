@@ -112,7 +112,15 @@ pub struct WorkerBlock {
     pub sessions: AtomicU64,
     /// Nodes it owns.
     pub nodes: AtomicU64,
-    reserved: [AtomicU64; 6],
+    /// Generation of the route table that it forwards by; 0 for none. Stored last, release.
+    pub applied_generation: AtomicU64,
+    /// Monotonic clock, nanoseconds, when it did so.
+    pub applied_ns: AtomicU64,
+    /// Copies of the route table that the writer overtook.
+    pub table_retries: AtomicU64,
+    /// Routes refused because they are damaged.
+    pub table_refused: AtomicU64,
+    reserved: [AtomicU64; 2],
     /// By [`crate::counters::Counter`] id.
     pub counters: [AtomicU64; COUNTER_WORDS],
     /// By [`crate::drop_reason::DropReason`] id.

@@ -1,0 +1,476 @@
+//! Two banks of entries under one generation word: a writer that never waits, readers that never see a half-written bank.
+//!
+//! Generation `g` stands in bank `g & 1`. The writer prepares `g + 1` in the other bank and then stores the generation;
+//! the bank of `g` stays untouched until `g + 2` is prepared, so a reader has a whole publication's time for its copy.
+//! A **journal** tells a reader which entries changed, so following a single change costs a single entry.
+//!
+//! | word | writer | readers | ordering |
+//! |---|---|---|---|
+//! | `generation` | after a bank is complete | first | release / acquire: the bank is complete |
+//! | `bank_generation` | 0 before the bank is touched, the new generation after | before and after the copy | release fence after the 0 / acquire fence before the second look |
+//! | entries, `bank_head`, `bank_count` | between the two | between the two looks | relaxed, ordered by the above |
+//! | journal | before `generation` | after `generation` | relaxed; each word says which position it is for |
+//!
+//! What holds at every instruction of the writer, also if it is killed there: the bank that `generation` names is
+//! complete. [`Writer::open`] makes the other one equal to it again.
+//!
+//! **A full pass under fire.** A reader that has lost the journal copies all entries in chunks, each chunk validated by
+//! itself, and then follows the journal from where it stood before the first chunk. What did not change since then is the
+//! same in both generations, and what did is read again, so the result is one generation and not a mix.
+//!
+//! Nothing here knows what an entry means, maps memory, or decides when to publish. Entries are delivered only after they
+//! have been validated; until then they stay in private memory.
+
+use crate::sync::{Ordering, fence};
+use crate::table::TableMemory;
+
+/// Marks a bank that is being written.
+const BEING_WRITTEN: u64 = 0;
+/// Entries of a chunk of a full pass.
+const CHUNK_ENTRIES: u32 = 256;
+const NOT_STAGED: u32 = u32::MAX;
+
+/// Where the writer is; for tests that end it there.
+#[doc(hidden)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// The bank is marked as being written.
+    Marked,
+    /// An entry of the previous publication has been copied.
+    CaughtUp,
+    /// Half of an entry's words are stored.
+    HalfEntry,
+    /// All of an entry's words are stored.
+    Entry,
+    /// A word of the journal is stored.
+    Journal,
+    /// Count, head and check of the bank are stored.
+    Header,
+    /// The bank says its new generation; `generation` does not yet.
+    BankReady,
+    /// `generation` is stored.
+    Published,
+}
+
+/// The half that writes.
+#[derive(Debug)]
+pub struct Writer<M> {
+    memory: M,
+    generation: u64,
+    head: u64,
+    present: u64,
+    changed: Vec<u32>,
+    change_of: Vec<u64>,
+    behind: Vec<u32>,
+    bank_is_open: bool,
+    hook: Option<fn(Step)>,
+}
+
+impl<M: TableMemory> Writer<M> {
+    /// Starts on memory whose current bank is complete and makes the other bank equal to it.
+    ///
+    /// The caller has checked that the current bank says the current generation.
+    pub fn open(memory: M) -> Self {
+        let entries = memory.entries();
+        let generation = memory.generation().load(Ordering::Relaxed);
+        let current = bank_of(generation);
+        let head = memory.bank_head(current).load(Ordering::Relaxed);
+        let present = memory.bank_count(current).load(Ordering::Relaxed);
+        let mut writer = Self {
+            memory,
+            generation,
+            head,
+            present,
+            changed: Vec::with_capacity(entries as usize),
+            change_of: vec![0; entries as usize],
+            behind: Vec::with_capacity(entries as usize),
+            bank_is_open: false,
+            hook: None,
+        };
+        writer.open_bank();
+        for index in 0..entries {
+            writer.catch_up(index);
+        }
+        writer
+    }
+
+    /// The memory.
+    pub fn memory(&self) -> &M {
+        &self.memory
+    }
+
+    /// The generation readers see.
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// Entries that [`Writer::publish`] would show.
+    pub fn pending(&self) -> usize {
+        self.changed.len()
+    }
+
+    /// Entries that say they are present, the pending ones included.
+    pub fn present(&self) -> u64 {
+        self.present
+    }
+
+    /// Calls `hook` after each step of writing.
+    pub fn set_step_hook(&mut self, hook: fn(Step)) {
+        self.hook = Some(hook);
+    }
+
+    /// The version an entry gets that is written now.
+    pub fn next_version(&self) -> u64 {
+        self.generation + 1
+    }
+
+    /// Copies the newest words of an entry, pending or published.
+    pub fn read(&self, index: u32) -> M::Entry {
+        let pending = self.change_of[index as usize] == self.next_version();
+        let bank = if pending { bank_of(self.generation + 1) } else { bank_of(self.generation) };
+        copy_out(&self.memory, bank, index)
+    }
+
+    /// Writes an entry into the bank that is not shown; `present_change` is what it adds to the count.
+    ///
+    /// # Panics
+    /// If `index` is not below the number of entries.
+    pub fn write(&mut self, index: u32, words: &M::Entry, present_change: i8) {
+        self.open_bank();
+        let bank = bank_of(self.generation + 1);
+        let words = words.as_ref();
+        for (at, word) in words.iter().enumerate() {
+            self.memory.word(bank, index, at).store(*word, Ordering::Relaxed);
+            if at + 1 == words.len() / 2 {
+                self.step(Step::HalfEntry);
+            }
+        }
+        self.step(Step::Entry);
+        self.present = self.present.wrapping_add_signed(i64::from(present_change));
+        let next = self.next_version();
+        let change = &mut self.change_of[index as usize];
+        if *change != next {
+            *change = next;
+            self.changed.push(index);
+        }
+    }
+
+    /// Shows all that was written since the last time and returns the generation. Without changes it stays what it is.
+    pub fn publish(&mut self) -> u64 {
+        if self.changed.is_empty() {
+            return self.generation;
+        }
+        let next = self.generation + 1;
+        let bank = bank_of(next);
+        // a reader that is behind by more than the journal holds does not look at it
+        if self.changed.len() as u64 <= self.memory.journal_words() {
+            for (position, index) in (self.head..).zip(&self.changed) {
+                let word = journal_word(position, *index);
+                self.memory.journal(position).store(word, Ordering::Relaxed);
+                self.step(Step::Journal);
+            }
+        }
+        self.head += self.changed.len() as u64;
+        self.memory.bank_count(bank).store(self.present, Ordering::Relaxed);
+        self.memory.bank_head(bank).store(self.head, Ordering::Relaxed);
+        self.memory.bank_check(bank).store(header_check(next, self.present, self.head), Ordering::Relaxed);
+        self.step(Step::Header);
+        self.memory.bank_generation(bank).store(next, Ordering::Relaxed);
+        self.step(Step::BankReady);
+        // pairs with the acquire in `Reader::enter`: the bank and its journal words are complete
+        self.memory.generation().store(next, Ordering::Release);
+        self.generation = next;
+        self.bank_is_open = false;
+        std::mem::swap(&mut self.behind, &mut self.changed);
+        self.step(Step::Published);
+        next
+    }
+
+    /// Takes the other bank away from readers and brings it up to the current one.
+    fn open_bank(&mut self) {
+        if self.bank_is_open {
+            return;
+        }
+        let bank = bank_of(self.generation + 1);
+        self.memory.bank_generation(bank).store(BEING_WRITTEN, Ordering::Relaxed);
+        // pairs with the fence in `Reader::is_intact`: who has read a word stored below sees the mark
+        fence(Ordering::Release);
+        self.bank_is_open = true;
+        self.step(Step::Marked);
+        for at in 0..self.behind.len() {
+            self.catch_up(self.behind[at]);
+            self.step(Step::CaughtUp);
+        }
+        self.behind.clear();
+    }
+
+    /// Copies an entry from the current bank to the other where they differ.
+    fn catch_up(&self, index: u32) {
+        let (from, to) = (bank_of(self.generation), bank_of(self.generation + 1));
+        for at in 0..M::Entry::default().as_ref().len() {
+            let word = self.memory.word(from, index, at).load(Ordering::Relaxed);
+            let place = self.memory.word(to, index, at);
+            if place.load(Ordering::Relaxed) != word {
+                place.store(word, Ordering::Relaxed);
+            }
+        }
+    }
+
+    fn step(&self, step: Step) {
+        if let Some(hook) = self.hook {
+            hook(step);
+        }
+    }
+}
+
+/// What a look at a changed table brought.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Refresh {
+    /// The generation the reader's copy now is of.
+    pub generation: u64,
+    /// Entries delivered.
+    pub changed: u32,
+    /// Copies that the writer overtook and that were thrown away.
+    pub retries: u32,
+    /// Entries not delivered because they are damaged.
+    pub refused: u32,
+    /// False if the writer overtook too often: nothing was delivered, the old copy stands; try again later.
+    pub complete: bool,
+}
+
+/// The half that follows.
+#[derive(Debug)]
+pub struct Reader<M: TableMemory> {
+    memory: M,
+    generation: u64,
+    head: u64,
+    versions: Vec<u64>,
+    staged: Vec<(u32, M::Entry)>,
+    staged_at: Vec<u32>,
+}
+
+/// One bank as it was found.
+#[derive(Debug, Clone, Copy)]
+struct View {
+    generation: u64,
+    head: u64,
+}
+
+impl<M: TableMemory> Reader<M> {
+    /// Starts with an empty copy; the first refresh delivers all that is there.
+    pub fn new(memory: M) -> Self {
+        let entries = memory.entries() as usize;
+        Self {
+            memory,
+            generation: 0,
+            head: 0,
+            versions: vec![0; entries],
+            staged: Vec::with_capacity(entries),
+            staged_at: vec![NOT_STAGED; entries],
+        }
+    }
+
+    /// The memory.
+    pub fn memory(&self) -> &M {
+        &self.memory
+    }
+
+    /// Whether there is another generation than the one last refreshed to. One relaxed load.
+    pub fn changed(&self) -> bool {
+        self.memory.generation().load(Ordering::Relaxed) != self.generation
+    }
+
+    /// The generation last refreshed to, 0 before the first time.
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// Brings the copy up to the current generation: calls `accept` once for each entry that differs from what was
+    /// delivered before, all of one generation. `accept` says whether the entry is sound.
+    pub fn refresh(&mut self, accept: &mut impl FnMut(u32, &M::Entry) -> bool) -> Refresh {
+        let mut done = Refresh { generation: self.generation, complete: true, ..Refresh::default() };
+        if !self.changed() {
+            return done;
+        }
+        let mut base = (self.generation != 0).then_some(self.head);
+        loop {
+            if let Some(view) = self.attempt(&mut base, &mut done.retries) {
+                self.deliver(view, accept, &mut done);
+                return done;
+            }
+            done.retries += 1;
+            if done.retries > M::RETRIES {
+                self.forget();
+                done.complete = false;
+                return done;
+            }
+            std::hint::spin_loop();
+        }
+    }
+
+    /// Stages all that changed since journal position `base`, or everything if that is lost.
+    fn attempt(&mut self, base: &mut Option<u64>, retries: &mut u32) -> Option<View> {
+        let from = match *base {
+            Some(from) => from,
+            None => *base.insert(self.full_pass(retries)?),
+        };
+        let view = self.enter()?;
+        let kept = view.head.wrapping_sub(from) <= self.memory.journal_words() && self.follow(view, from);
+        if !self.is_intact(view) {
+            return None;
+        }
+        if !kept {
+            *base = None;
+            return None;
+        }
+        Some(view)
+    }
+
+    /// Stages the entries that the journal names; false if it has been written over.
+    fn follow(&mut self, view: View, from: u64) -> bool {
+        let mut position = from;
+        while position != view.head {
+            let word = self.memory.journal(position).load(Ordering::Relaxed);
+            let index = index_of(word);
+            if word != journal_word(position, index) || index >= self.memory.entries() {
+                return false;
+            }
+            self.stage(view, index);
+            position = position.wrapping_add(1);
+        }
+        true
+    }
+
+    /// Stages every entry that differs, chunk by chunk, and returns the journal position from which to follow.
+    fn full_pass(&mut self, retries: &mut u32) -> Option<u64> {
+        self.forget();
+        let start = self.enter()?;
+        if !self.is_intact(start) {
+            return None;
+        }
+        let mut first = 0;
+        while first < self.memory.entries() {
+            let end = self.memory.entries().min(first + CHUNK_ENTRIES);
+            let mut tries = 0;
+            while !self.chunk(first, end) {
+                tries += 1;
+                *retries += 1;
+                if tries > M::RETRIES {
+                    return None;
+                }
+            }
+            first = end;
+        }
+        Some(start.head)
+    }
+
+    fn chunk(&mut self, first: u32, end: u32) -> bool {
+        let Some(view) = self.enter() else { return false };
+        for index in first..end {
+            self.stage(view, index);
+        }
+        self.is_intact(view)
+    }
+
+    /// Finds the current bank; `None` if the writer already works on it again.
+    fn enter(&self) -> Option<View> {
+        // pairs with the release in `Writer::publish`
+        let generation = self.memory.generation().load(Ordering::Acquire);
+        let bank = bank_of(generation);
+        if self.memory.bank_generation(bank).load(Ordering::Relaxed) != generation {
+            return None;
+        }
+        Some(View { generation, head: self.memory.bank_head(bank).load(Ordering::Relaxed) })
+    }
+
+    /// Whether nothing that was read since `enter` can be of another generation.
+    fn is_intact(&self, view: View) -> bool {
+        // pairs with the fence in `Writer::open_bank`
+        fence(Ordering::Acquire);
+        self.memory.bank_generation(bank_of(view.generation)).load(Ordering::Relaxed) == view.generation
+    }
+
+    /// Copies an entry to private memory unless it is the one delivered before.
+    fn stage(&mut self, view: View, index: u32) {
+        let bank = bank_of(view.generation);
+        let mut at = self.staged_at[index as usize];
+        if at == NOT_STAGED {
+            let version_at = M::Entry::default().as_ref().len() - 2;
+            let version = self.memory.word(bank, index, version_at).load(Ordering::Relaxed);
+            if version == self.versions[index as usize] {
+                return;
+            }
+            // never more than `entries`, which fits
+            at = u32::try_from(self.staged.len()).expect("one place per entry");
+            self.staged_at[index as usize] = at;
+            self.staged.push((index, M::Entry::default()));
+        }
+        let words = self.staged[at as usize].1.as_mut();
+        for (at, word) in words.iter_mut().enumerate() {
+            *word = self.memory.word(bank, index, at).load(Ordering::Relaxed);
+        }
+    }
+
+    fn deliver(&mut self, view: View, accept: &mut impl FnMut(u32, &M::Entry) -> bool, done: &mut Refresh) {
+        for (index, words) in self.staged.drain(..) {
+            self.staged_at[index as usize] = NOT_STAGED;
+            let version = version_of(words.as_ref());
+            let seen = &mut self.versions[index as usize];
+            // staged by a copy that was thrown away, unchanged in the one that holds
+            if *seen == version {
+                continue;
+            }
+            *seen = version;
+            if accept(index, &words) {
+                done.changed += 1;
+            } else {
+                done.refused += 1;
+            }
+        }
+        self.generation = view.generation;
+        self.head = view.head;
+        done.generation = view.generation;
+    }
+
+    fn forget(&mut self) {
+        for (index, _) in self.staged.drain(..) {
+            self.staged_at[index as usize] = NOT_STAGED;
+        }
+    }
+}
+
+/// The bank of a generation.
+pub(crate) const fn bank_of(generation: u64) -> usize {
+    if generation & 1 == 0 { 0 } else { 1 }
+}
+
+/// The check word of a bank's header.
+pub(crate) fn header_check(generation: u64, count: u64, head: u64) -> u64 {
+    mix(mix(mix(0x6d61_6470_6c61_6e65, generation), count), head)
+}
+
+/// One step of the checksums of this crate's tables.
+pub(crate) const fn mix(state: u64, word: u64) -> u64 {
+    (state ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)
+}
+
+fn copy_out<M: TableMemory>(memory: &M, bank: usize, index: u32) -> M::Entry {
+    let mut words = M::Entry::default();
+    for (at, word) in words.as_mut().iter_mut().enumerate() {
+        *word = memory.word(bank, index, at).load(Ordering::Relaxed);
+    }
+    words
+}
+
+fn version_of(words: &[u64]) -> u64 {
+    words[words.len() - 2]
+}
+
+/// Entry in the high half, low half of the position below: a word of another round does not pass for this one.
+const fn journal_word(position: u64, index: u32) -> u64 {
+    (index as u64) << 32 | (position & 0xffff_ffff)
+}
+
+const fn index_of(word: u64) -> u32 {
+    (word >> 32) as u32
+}

@@ -1,0 +1,395 @@
+//! The half of the route table that control writes with.
+//!
+//! One [`RoutePublisher`] per table, in one process: it holds the lock on the file. Changes go straight into the bank
+//! that nobody reads; [`RoutePublisher::publish`] shows them all at once. A publisher that is killed anywhere leaves
+//! readers with the last published table, and the next one brings the other bank up to it.
+//!
+//! Not here: the software table with its versions, when to publish, waiting for workers.
+
+use std::fs::{File, TryLockError};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::{
+    Decoded, Geometry, RouteEntry, SharedTable, TableError, TableMemory, TableOptions, decode, encode,
+    io_error,
+};
+use crate::header::{HeaderError, Incarnation, SegmentHeader, SegmentKind};
+use crate::map::{self, Mapping};
+use crate::seqlock::{Step, Writer};
+use crate::sync::Ordering;
+
+/// Writes the route table.
+#[derive(Debug)]
+pub struct RoutePublisher {
+    writer: Writer<SharedTable>,
+    _lock: File,
+}
+
+impl RoutePublisher {
+    /// Makes an empty table at `path`, in place of one that is there; its readers keep what they have.
+    ///
+    /// # Errors
+    /// [`TableError::Held`] names the process that writes the table at `path` now. Otherwise capacities out of range,
+    /// or the file system refuses or is full.
+    pub fn create(path: &Path, options: TableOptions, writer: Incarnation) -> Result<Self, TableError> {
+        let old = lock_place(path)?;
+        // generations go on, so that nobody takes a worker's old acknowledgement for a new one
+        let former = attach_locked(&old, path).map_or(0, |table| table.generation().load(Ordering::Relaxed));
+        Self::make(path, options, writer, former, &[])
+    }
+
+    /// Goes on with the table at `path`, or makes one if there is none. A table of other capacities is made anew with
+    /// the routes it has, each at its place.
+    ///
+    /// # Errors
+    /// [`TableError::Held`] names the process that writes the table now; [`TableError::Header`] names both versions of
+    /// a table of another layout; [`TableError::Damaged`] names a field; [`TableError::TooSmall`] a route that the
+    /// new capacity has no place for. The table is then as it was.
+    pub fn open_or_create(
+        path: &Path,
+        options: TableOptions,
+        writer: Incarnation,
+    ) -> Result<Self, TableError> {
+        Geometry::of(options)?;
+        let lock = lock_place(path)?;
+        if lock.metadata().map_err(io_error(path))?.len() == 0 {
+            return Self::make(path, options, writer, 0, &[]);
+        }
+        let table = match attach_locked(&lock, path) {
+            Err(TableError::Header { source: HeaderError::NotReady, .. }) => {
+                return Self::make(path, options, writer, 0, &[]);
+            }
+            table => table?,
+        };
+        table.check_current_bank(path)?;
+        let old = table.options();
+        table.header().take_over(writer);
+        let former = Self { writer: Writer::open(table), _lock: lock };
+        if old == options {
+            return Ok(former);
+        }
+        let mut routes = Vec::new();
+        for index in 0..old.routes {
+            let Some(entry) = former.get(index) else { continue };
+            if index >= options.routes {
+                let path = path.display().to_string();
+                return Err(TableError::TooSmall { path, index, routes: options.routes });
+            }
+            routes.push((index, entry));
+        }
+        Self::make(path, options, writer, former.generation(), &routes)
+    }
+
+    /// Makes a table under another name, fills it, and moves it into place. The caller holds the lock of the place.
+    fn make(
+        path: &Path,
+        options: TableOptions,
+        writer: Incarnation,
+        former_generation: u64,
+        routes: &[(u32, RouteEntry)],
+    ) -> Result<Self, TableError> {
+        let geometry = Geometry::of(options)?;
+        let fail = io_error(path);
+        let (file, length) = map::create_file(path, geometry.total).map_err(&fail)?;
+        file.try_lock().map_err(|error| fail(error.into()))?;
+        let mapping = Arc::new(Mapping::writable(&file).map_err(&fail)?);
+        let table = SharedTable::format(&mapping, options, former_generation + 1)
+            .expect("the file was made long enough for its capacities");
+        let mut publisher = Self { writer: Writer::open(table), _lock: file };
+        for (index, entry) in routes {
+            publisher.set(*index, entry);
+        }
+        publisher.publish();
+        let header = publisher.writer.memory().header();
+        header.publish(SegmentKind::Table, length as u64, u64::from(options.routes), writer);
+        map::publish_file(path).map_err(&fail)?;
+        Ok(publisher)
+    }
+
+    /// Number of routes the table has room for.
+    pub fn capacity(&self) -> u32 {
+        self.writer.memory().entries()
+    }
+
+    /// Capacities.
+    pub fn options(&self) -> TableOptions {
+        self.writer.memory().options()
+    }
+
+    /// Number of routes in the table, unpublished changes included.
+    pub fn present(&self) -> u64 {
+        self.writer.present()
+    }
+
+    /// The route at `index`, unpublished changes included; `None` for a free place and for one out of range.
+    pub fn get(&self, index: u32) -> Option<RouteEntry> {
+        if index >= self.capacity() {
+            return None;
+        }
+        match decode(index, &self.writer.read(index)) {
+            Decoded::Present(entry) => Some(entry),
+            Decoded::Absent | Decoded::Damaged => None,
+        }
+    }
+
+    /// Places a route; readers see it after [`RoutePublisher::publish`]. Cost: constant.
+    ///
+    /// # Panics
+    /// If `index` is not below [`RoutePublisher::capacity`] or the entry is not [`RouteEntry::is_sound`].
+    pub fn set(&mut self, index: u32, entry: &RouteEntry) {
+        assert!(index < self.capacity(), "place {index} of {}", self.capacity());
+        assert!(entry.is_sound(), "a path of {} ports, broken paths as {}", entry.path_len, entry.on_broken);
+        let change = i8::from(self.get(index).is_none());
+        self.writer.write(index, &encode(index, self.writer.next_version(), Some(entry)), change);
+    }
+
+    /// Frees a place; readers see it after [`RoutePublisher::publish`]. Cost: constant.
+    ///
+    /// # Panics
+    /// If `index` is not below [`RoutePublisher::capacity`].
+    pub fn clear(&mut self, index: u32) {
+        assert!(index < self.capacity(), "place {index} of {}", self.capacity());
+        let change = -i8::from(self.get(index).is_some());
+        self.writer.write(index, &encode(index, self.writer.next_version(), None), change);
+    }
+
+    /// Shows all changes since the last time at once and returns the generation that has them. Cost: by changes.
+    pub fn publish(&mut self) -> u64 {
+        self.writer.publish()
+    }
+
+    /// The generation that readers see.
+    pub fn generation(&self) -> u64 {
+        self.writer.generation()
+    }
+
+    /// Number of changed places that [`RoutePublisher::publish`] would show.
+    pub fn pending(&self) -> usize {
+        self.writer.pending()
+    }
+
+    /// Says in the segment how changes are batched; for people who look.
+    pub fn set_tuning(&self, sync_interval_ms: u64, sync_threshold: u64) {
+        let control = self.writer.memory().control();
+        control.sync_interval_ms.store(sync_interval_ms, Ordering::Relaxed);
+        control.sync_threshold.store(sync_threshold, Ordering::Relaxed);
+    }
+
+    /// Calls `hook` after each step of writing; for tests that end the process there.
+    #[doc(hidden)]
+    pub fn set_step_hook(&mut self, hook: fn(Step)) {
+        self.writer.set_step_hook(hook);
+    }
+}
+
+/// Opens the file at `path`, empty if there was none, and locks it against other writers.
+fn lock_place(path: &Path) -> Result<File, TableError> {
+    let fail = io_error(path);
+    loop {
+        let file =
+            File::options().read(true).write(true).create(true).truncate(false).open(path).map_err(&fail)?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                return Err(TableError::Held { path: path.display().to_string(), pid: holder(&file) });
+            }
+            Err(TryLockError::Error(error)) => return Err(fail(error)),
+        }
+        // a writer may have moved another file into place between our open and our lock
+        let ours = file.metadata().map_err(&fail)?;
+        if let Ok(named) = std::fs::metadata(path)
+            && (named.dev(), named.ino()) == (ours.dev(), ours.ino())
+        {
+            return Ok(file);
+        }
+    }
+}
+
+fn holder(file: &File) -> u32 {
+    let Ok(mapping) = Mapping::read_only(file) else { return 0 };
+    mapping.atomics::<SegmentHeader>(0).map_or(0, |header| header.writer().pid)
+}
+
+fn attach_locked(file: &File, path: &Path) -> Result<SharedTable, TableError> {
+    let mapping = Arc::new(Mapping::writable(file).map_err(io_error(path))?);
+    SharedTable::attach(&mapping, path)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::seqlock::Refresh;
+    use crate::table::snapshot::TableReader;
+    use crate::table::{MAX_ROUTES, on_broken};
+
+    fn route(number: u16) -> RouteEntry {
+        let mut entry = RouteEntry::new(number, number + 1, &[1, 2, 255]).expect("three ports");
+        entry.id = u64::from(number) << 32;
+        entry.on_broken = on_broken::DROP;
+        entry.tenant = 7;
+        entry.priority = 3;
+        entry.p_key = 0x8001;
+        entry
+    }
+
+    fn options(routes: u32) -> TableOptions {
+        TableOptions { routes, tenants: 3 }
+    }
+
+    fn writer(pid: u32) -> Incarnation {
+        Incarnation { pid, ..Incarnation::default() }
+    }
+
+    fn follow(reader: &mut TableReader, copy: &mut BTreeMap<u32, RouteEntry>) -> Refresh {
+        reader.refresh(&mut |index, entry| {
+            match entry {
+                Some(entry) => copy.insert(index, *entry),
+                None => copy.remove(&index),
+            };
+        })
+    }
+
+    #[test]
+    fn a_reader_gets_exactly_what_changed() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("table");
+        let mut publisher = RoutePublisher::create(&path, options(100), writer(5)).unwrap();
+        let mut reader = TableReader::open(&path).unwrap();
+        assert_eq!((reader.writer().pid, reader.capacity(), publisher.capacity()), (5, 100, 100));
+        let mut copy = BTreeMap::new();
+        assert!(reader.changed());
+        let first = follow(&mut reader, &mut copy);
+        assert_eq!(first, Refresh { generation: 1, complete: true, ..Refresh::default() });
+        assert!(!reader.changed());
+        publisher.set(0, &route(1));
+        publisher.set(99, &route(2));
+        publisher.set(99, &route(3));
+        assert!(!reader.changed());
+        assert_eq!((publisher.get(99), publisher.present(), publisher.pending()), (Some(route(3)), 2, 2));
+        assert_eq!(publisher.publish(), 2);
+        assert!(reader.changed());
+        let second = follow(&mut reader, &mut copy);
+        assert_eq!(second, Refresh { generation: 2, changed: 2, complete: true, ..Refresh::default() });
+        assert_eq!(copy, BTreeMap::from([(0, route(1)), (99, route(3))]));
+        publisher.clear(0);
+        assert_eq!((publisher.get(0), publisher.present()), (None, 1));
+        publisher.publish();
+        publisher.set(1, &route(4));
+        assert_eq!(publisher.publish(), 4);
+        assert_eq!(publisher.publish(), 4);
+        assert_eq!(follow(&mut reader, &mut copy).changed, 2);
+        assert_eq!(copy, BTreeMap::from([(1, route(4)), (99, route(3))]));
+        let mut late = BTreeMap::new();
+        let all = follow(&mut TableReader::open(&path).unwrap(), &mut late);
+        assert_eq!((all.generation, &late), (4, &copy));
+    }
+
+    #[test]
+    fn a_reader_behind_by_more_than_the_journal_takes_a_full_pass() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("table");
+        let mut publisher = RoutePublisher::create(&path, options(MAX_ROUTES), writer(5)).unwrap();
+        let mut reader = TableReader::open(&path).unwrap();
+        let mut copy = BTreeMap::new();
+        follow(&mut reader, &mut copy);
+        let mut expected = BTreeMap::new();
+        for index in 0..MAX_ROUTES {
+            let entry = route(u16::try_from(index % 1000).unwrap());
+            publisher.set(index, &entry);
+            expected.insert(index, entry);
+        }
+        publisher.publish();
+        assert_eq!(follow(&mut reader, &mut copy).changed, MAX_ROUTES);
+        assert_eq!(copy, expected);
+        for round in 0..5000u16 {
+            publisher.set(u32::from(round), &route(round));
+            expected.insert(u32::from(round), route(round));
+            publisher.publish();
+        }
+        let caught = follow(&mut reader, &mut copy);
+        assert_eq!((caught.generation, caught.changed, caught.refused), (5002, 5000, 0));
+        assert_eq!(copy, expected);
+    }
+
+    #[test]
+    fn a_second_writer_is_refused_and_told_who_holds_the_table() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("table");
+        let first = RoutePublisher::open_or_create(&path, options(10), writer(4711)).unwrap();
+        for attempt in [RoutePublisher::open_or_create, RoutePublisher::create] {
+            let error = attempt(&path, options(10), writer(1)).unwrap_err();
+            assert!(matches!(error, TableError::Held { pid: 4711, .. }), "{error}");
+            assert!(error.to_string().ends_with("is written by process 4711"));
+        }
+        drop(first);
+        let second = RoutePublisher::open_or_create(&path, options(10), writer(1)).unwrap();
+        assert_eq!(TableReader::open(&path).unwrap().writer().pid, 1);
+        drop(second);
+    }
+
+    #[test]
+    fn a_reopened_table_goes_on_and_a_grown_one_keeps_routes_and_places() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("table");
+        let mut publisher = RoutePublisher::create(&path, options(10), writer(1)).unwrap();
+        publisher.set(9, &route(1));
+        publisher.publish();
+        publisher.set(8, &route(2));
+        drop(publisher);
+        let mut reader = TableReader::open(&path).unwrap();
+        let mut copy = BTreeMap::new();
+        follow(&mut reader, &mut copy);
+        let mut publisher = RoutePublisher::open_or_create(&path, options(10), writer(2)).unwrap();
+        assert_eq!((publisher.get(9), publisher.get(8), publisher.present()), (Some(route(1)), None, 1));
+        publisher.set(7, &route(3));
+        assert_eq!(publisher.publish(), 3);
+        follow(&mut reader, &mut copy);
+        assert_eq!(copy, BTreeMap::from([(9, route(1)), (7, route(3))]));
+        drop(publisher);
+        assert!(matches!(
+            RoutePublisher::open_or_create(&path, options(9), writer(3)),
+            Err(TableError::TooSmall { index: 9, routes: 9, .. })
+        ));
+        assert!(reader.is_at(&path));
+        let grown = RoutePublisher::open_or_create(&path, options(20), writer(3)).unwrap();
+        assert!(!reader.is_at(&path));
+        assert!(grown.generation() > 3);
+        assert_eq!((grown.get(9), grown.get(7), grown.present()), (Some(route(1)), Some(route(3)), 2));
+    }
+
+    #[test]
+    fn a_new_table_in_place_of_an_old_one_has_a_later_generation() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("table");
+        let mut publisher = RoutePublisher::create(&path, options(10), writer(1)).unwrap();
+        publisher.set(0, &route(1));
+        publisher.publish();
+        drop(publisher);
+        let publisher = RoutePublisher::create(&path, options(10), writer(1)).unwrap();
+        assert_eq!((publisher.generation(), publisher.present()), (3, 0));
+    }
+
+    #[test]
+    fn capacities_out_of_range_are_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("table");
+        for (routes, tenants) in [(0, 0), (MAX_ROUTES + 1, 0), (1, 1025)] {
+            let attempt = RoutePublisher::open_or_create(&path, TableOptions { routes, tenants }, writer(1));
+            assert!(matches!(attempt, Err(TableError::Options { .. })));
+            assert!(!path.exists());
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "place 10 of 10")]
+    fn a_place_out_of_range_is_a_fault_of_the_caller() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut publisher =
+            RoutePublisher::create(&directory.path().join("table"), options(10), writer(1)).unwrap();
+        publisher.set(10, &route(1));
+    }
+}
