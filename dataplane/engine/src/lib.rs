@@ -20,6 +20,7 @@ pub mod lid_route;
 mod node;
 mod packet;
 pub mod partition;
+mod pinned;
 mod plan;
 mod setup;
 mod shard;
@@ -29,6 +30,7 @@ pub mod smi;
 #[doc(hidden)]
 pub use fuzz::fuzz_shard;
 pub use packet::{Grh, Packet};
+pub use pinned::{MAX_PATH, MAX_ROUTES, OnBroken, Pin, PinnedActivity, PinnedRoute};
 pub use plan::{FabricOptions, FabricPlan, PlanError};
 pub use shard::{LID_HOP_LIMIT, PortCounterSnapshot, Shard};
 pub use sink::{FabricEvent, LinkOffer, PeerEvent, PeerEventKind, Sink};

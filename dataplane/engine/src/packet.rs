@@ -3,6 +3,8 @@
 //! Plain data, copied between shards and sessions; owned by whoever holds it. Multi-byte header fields are native
 //! integers, the MAD itself stays in wire order. It does not check anything: every reader treats the bytes as hostile.
 
+use crate::pinned::Pin;
+
 /// Global route header of a GMP that carries one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Grh {
@@ -49,6 +51,8 @@ pub struct Packet {
     pub p_key_index: u16,
     /// Global route header, if any.
     pub grh: Option<Grh>,
+    /// Place on a pinned route. Belongs to the fabric: reset by `send`, has to cross shards unchanged.
+    pub pin: Pin,
 }
 
 impl Default for Packet {
@@ -67,6 +71,7 @@ impl Default for Packet {
             p_key: 0,
             p_key_index: 0,
             grh: None,
+            pin: Pin::default(),
         }
     }
 }

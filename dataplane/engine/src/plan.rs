@@ -5,9 +5,11 @@
 
 use crate::NodeId;
 use crate::node::MAX_PORTS;
+use crate::pinned::cabling::{Cable, cabling};
 use crate::shard::Shard;
 use madplane_topology::{PortRef, Topology};
 use std::fmt;
+use std::sync::Arc;
 
 /// Choices of a fabric.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,6 +67,8 @@ pub struct FabricPlan {
     starts: Vec<NodeId>,
     /// Port index of port 0 of each node, counted over the whole topology; the total at the end.
     port_bases: Vec<u32>,
+    /// Every port and its other end.
+    cabling: Arc<[Cable]>,
 }
 
 impl FabricPlan {
@@ -98,7 +102,8 @@ impl FabricPlan {
             starts.push(u32::try_from(start).unwrap_or(node_count).min(node_count));
         }
         starts.push(node_count);
-        Ok(Self { starts, port_bases })
+        let cabling = cabling(topology, &port_bases).into();
+        Ok(Self { starts, port_bases, cabling })
     }
 
     /// Number of shards.
@@ -128,6 +133,10 @@ impl FabricPlan {
     /// Index of port 0 of `node` over the whole topology.
     pub(crate) fn port_base(&self, node: NodeId) -> u32 {
         self.port_bases.get(node as usize).or(self.port_bases.last()).copied().unwrap_or(0)
+    }
+
+    pub(crate) fn cabling(&self) -> Arc<[Cable]> {
+        Arc::clone(&self.cabling)
     }
 
     /// Builds the state of one shard: links come up, nothing has a LID.

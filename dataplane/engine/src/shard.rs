@@ -11,12 +11,15 @@
 mod gmp;
 mod link;
 mod local;
+mod pinned;
 mod status;
 
 use crate::NodeId;
 use crate::agent::trap::Traps;
 use crate::node::{MAX_PORTS, NO_PEER, NodeCold, PortCold, PortHot, REMOTE, RemoteEnd, Switch};
 use crate::packet::Packet;
+use crate::pinned::Pin;
+use crate::pinned::table::Routes;
 use crate::plan::FabricPlan;
 use crate::setup;
 use crate::sink::{FabricEvent, PeerEvent, Sink};
@@ -43,6 +46,7 @@ pub struct Shard {
     pub(crate) switches: Vec<Switch>,
     remote: Vec<RemoteEnd>,
     pub(crate) traps: Traps,
+    pub(crate) pinned: Routes,
 }
 
 /// The SMI's view of one node of a shard.
@@ -123,6 +127,7 @@ impl Shard {
             switches: Vec::new(),
             remote: Vec::new(),
             traps: Traps::default(),
+            pinned: Routes::new(plan.cabling(), base..plan.port_base(range.end)),
         };
         debug_assert!(port_count <= MAX_PORTS);
         let nodes = topology.nodes.get(range.start as usize..range.end as usize).unwrap_or(&[]);
@@ -237,6 +242,7 @@ impl Shard {
     /// source queue pair follows from the class. The packet is used as the place to work in, its content afterwards is unspecified. Cost: bounded, see the module.
     pub fn send<S: Sink>(&mut self, now_ns: u64, node: NodeId, port: u8, pkt: &mut Packet, sink: &mut S) {
         pkt.lid_hops = 0;
+        pkt.pin = Pin::default();
         let Some(at) = self.session_port(node, port) else {
             sink.dropped(node, DropReason::SenderInvalid);
             return;
@@ -248,16 +254,18 @@ impl Shard {
         pkt.src_qp = pkt.dst_qp;
         let verdict = if pkt.dst_qp == 0 {
             pkt.grh = None;
-            match self.view(at) {
-                Some(view) => smi::transmit(&view, port, pkt),
-                None => return,
+            if let Some(verdict) = self.pin_smp(at, pkt) {
+                verdict
+            } else {
+                match self.view(at) {
+                    Some(view) => smi::transmit(&view, port, pkt),
+                    None => return,
+                }
             }
         } else {
             self.gmp_transmit(at, pkt)
         };
-        if let Some(out) = self.settle(now_ns, at, verdict, pkt, sink) {
-            self.leave(now_ns, out, pkt, sink);
-        }
+        self.drive(now_ns, at, verdict, pkt, sink);
         self.flush_traps(now_ns, sink);
     }
 
@@ -266,9 +274,7 @@ impl Shard {
         let number = self.name(at).1;
         let Some(view) = self.view(at) else { return };
         let verdict = smi::transmit(&view, number, pkt);
-        if let Some(out) = self.settle(now_ns, at, verdict, pkt, sink) {
-            self.leave(now_ns, out, pkt, sink);
-        }
+        self.drive(now_ns, at, verdict, pkt, sink);
     }
 
     /// Takes a packet that crossed from another shard and arrives at `(node, port)`.
@@ -289,7 +295,8 @@ impl Shard {
         {
             hot.rcv_pkts += 1;
         }
-        self.drive(now_ns, at, pkt, sink);
+        let verdict = if pkt.pin.route == 0 { self.receive(at, pkt) } else { self.resume_pinned(at, pkt) };
+        self.drive(now_ns, at, verdict, pkt, sink);
         self.flush_traps(now_ns, sink);
     }
 
@@ -299,38 +306,50 @@ impl Shard {
         (is_switch == (port == 0)).then_some(at)
     }
 
-    /// Crosses the link of `out` and goes on at the other end.
+    /// Decides about a packet that arrived on `at`.
     #[inline(always)]
-    fn leave<S: Sink>(&mut self, now_ns: u64, out: u32, pkt: &mut Packet, sink: &mut S) {
-        if let Some(at) = self.cross(out, pkt, sink) {
-            self.drive(now_ns, at, pkt, sink);
+    fn receive(&mut self, at: u32, pkt: &mut Packet) -> Verdict {
+        let Some(hot) = self.ports.get(at as usize) else {
+            return Verdict::discard(DropReason::ArrivalDown);
+        };
+        let arrival = u8::try_from((at - hot.first) & 0xFF).unwrap_or(0);
+        if hot.state < state::INIT {
+            Verdict::discard(DropReason::ArrivalDown)
+        } else if pkt.dst_qp == 0 {
+            match self.view(at) {
+                Some(view) => smi::receive(&view, arrival, pkt),
+                None => Verdict::discard(DropReason::ArrivalDown),
+            }
+        } else {
+            self.gmp_receive(at, pkt)
         }
     }
 
-    /// Moves a packet from arrival to arrival until it ends or leaves the shard.
-    fn drive<S: Sink>(&mut self, now_ns: u64, mut at: u32, pkt: &mut Packet, sink: &mut S) {
+    /// Carries out `verdict` at `at`, and moves the packet from node to node until it ends or leaves the shard.
+    fn drive<S: Sink>(
+        &mut self,
+        now_ns: u64,
+        mut at: u32,
+        mut verdict: Verdict,
+        pkt: &mut Packet,
+        sink: &mut S,
+    ) {
         loop {
-            let Some(hot) = self.ports.get(at as usize) else { return };
-            let (first, arrival) = (hot.first, u8::try_from((at - hot.first) & 0xFF).unwrap_or(0));
-            let verdict = if hot.state < state::INIT {
-                Verdict::discard(DropReason::ArrivalDown)
-            } else if pkt.dst_qp == 0 {
-                let Some(view) = self.view(at) else { return };
-                smi::receive(&view, arrival, pkt)
-            } else {
-                self.gmp_receive(at, pkt)
-            };
             let out = if let Verdict::Forward { port } = verdict {
-                first + u32::from(port)
+                let Some(hot) = self.ports.get(at as usize) else { return };
+                hot.first + u32::from(port)
             } else {
                 match self.settle(now_ns, at, verdict, pkt, sink) {
                     Some(out) => out,
                     None => return,
                 }
             };
-            match self.cross(out, pkt, sink) {
-                Some(next) => at = next,
-                None => return,
+            if pkt.pin.route == 0 {
+                let Some(next) = self.cross(out, pkt, sink) else { return };
+                (at, verdict) = (next, self.receive(next, pkt));
+            } else {
+                let Some(next) = self.walk_pinned(pkt, sink) else { return };
+                (at, verdict) = next;
             }
         }
     }
@@ -395,6 +414,9 @@ impl Shard {
     #[inline(always)]
     fn answer_verdict(&mut self, at: u32, pkt: &mut Packet) -> Option<Verdict> {
         if pkt.dst_qp == 0 {
+            if let Some(verdict) = self.pin_smp_answer(at, pkt) {
+                return Some(verdict);
+            }
             let view = self.view(at)?;
             let port = if view.is_switch { 0 } else { u8::try_from((at - view.first) & 0xFF).unwrap_or(0) };
             Some(smi::respond(&view, port, pkt))

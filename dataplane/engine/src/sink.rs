@@ -81,6 +81,12 @@ pub trait Sink {
     /// Says that a packet was dropped at `node`.
     fn dropped(&mut self, node: NodeId, reason: DropReason);
 
+    /// Says that a packet of `bytes` bytes leaves its sender by the pinned route `index`; ignored unless overridden.
+    ///
+    /// Said once per packet, in the shard of the sender; a reply that takes the route of its request backwards does not
+    /// count.
+    fn route_used(&mut self, _index: u32, _bytes: u32) {}
+
     /// Says that something changed; ignored unless overridden.
     fn event(&mut self, _event: FabricEvent) {}
 }

@@ -10,6 +10,7 @@ mod outbound;
 mod returning;
 mod transmit;
 
+pub(crate) use transmit::answer_by_lid;
 pub use transmit::{respond, transmit};
 
 use crate::lid_route;

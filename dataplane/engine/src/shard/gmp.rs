@@ -53,6 +53,14 @@ impl Shard {
     }
 
     fn gmp_start(&mut self, at: u32, pkt: &mut Packet) -> Verdict {
+        match self.pin(at, pkt) {
+            Some(verdict) => verdict,
+            None => self.gmp_start_by_lid(at, pkt),
+        }
+    }
+
+    /// Sends from endport `at` by forwarding tables.
+    pub(super) fn gmp_start_by_lid(&mut self, at: u32, pkt: &mut Packet) -> Verdict {
         let (Some(hot), Some(view)) = (self.ports.get(at as usize), self.view(at)) else {
             return Verdict::discard(DropReason::SenderInvalid);
         };
@@ -129,8 +137,32 @@ impl Shard {
         Verdict::Forward { port }
     }
 
+    /// What refuses a GMP that leaves by the Active port `out` of its node, which it entered by `input`.
+    pub(super) fn gmp_departure_refused(&mut self, out: u32, input: u8, pkt: &Packet) -> Option<Verdict> {
+        let (hot, cold) = (self.ports.get(out as usize)?, self.cold.get(out as usize)?);
+        if hot.is_switch && enforced(cold, pi::PARTITION_ENFORCEMENT_OUTBOUND, pkt.p_key) {
+            self.constraint_violation(out, event::XMIT_CONSTRAINT, pkt);
+            return Some(Verdict::discard(DropReason::PartitionEnforcement));
+        }
+        let reason = vl_refused(Some(cold), input, pkt.sl)?;
+        Some(Verdict::Discard { reason, output: u8::try_from((out - hot.first) & 0xFF).unwrap_or(0) })
+    }
+
+    /// What refuses a GMP that enters by port `at`, whoever it is for.
+    pub(super) fn gmp_arrival_refused(&mut self, at: u32, pkt: &Packet) -> Option<Verdict> {
+        let (hot, cold) = (self.ports.get(at as usize)?, self.cold.get(at as usize)?);
+        if hot.state < state::ARMED {
+            return Some(Verdict::discard(DropReason::ArrivalDown));
+        }
+        if hot.is_switch && enforced(cold, pi::PARTITION_ENFORCEMENT_INBOUND, pkt.p_key) {
+            self.constraint_violation(at, event::RCV_CONSTRAINT, pkt);
+            return Some(Verdict::discard(DropReason::PartitionEnforcement));
+        }
+        None
+    }
+
     /// Checks the keys of a GMP that has reached endport `at`, and notes the matching P_Key entry.
-    fn gmp_admit(&mut self, at: u32, pkt: &mut Packet) -> Verdict {
+    pub(super) fn gmp_admit(&mut self, at: u32, pkt: &mut Packet) -> Verdict {
         let Some(cold) = self.cold.get(at as usize) else { return Verdict::discard(DropReason::NotOurLid) };
         let Some(index) = find_match(pkt.p_key, cold.p_keys()) else {
             self.key_violation(at, KeyViolation::PKey, pkt);
@@ -215,6 +247,17 @@ fn refuse_dlid(dlid: u16) -> Option<Verdict> {
 /// Whether a switch port with partition enforcement refuses `p_key`.
 fn enforced(cold: &PortCold, side: Field, p_key: u16) -> bool {
     side.get_bool(&cold.info) && !cold.p_keys().iter().any(|entry| p_key_matches(p_key, *entry))
+}
+
+/// Whether no GMP is ever refused on its way out of the port of `cold` from `input`.
+pub(super) fn departs_freely(cold: &PortCold, input: u8, is_switch: bool) -> bool {
+    let enforced = is_switch && pi::PARTITION_ENFORCEMENT_OUTBOUND.get_bool(&cold.info);
+    !enforced && (0..16).all(|sl| vl_refused(Some(cold), input, sl).is_none())
+}
+
+/// Whether no GMP is ever refused on its way into the port of `cold`.
+pub(super) fn enters_freely(cold: &PortCold, is_switch: bool) -> bool {
+    !(is_switch && pi::PARTITION_ENFORCEMENT_INBOUND.get_bool(&cold.info))
 }
 
 /// Whether the VL that `sl` maps to between `input` and the port of `cold` cannot carry data.

@@ -62,6 +62,7 @@ impl Shard {
         let Some(hot) = self.ports.get(first as usize) else { return };
         let (is_switch, num_ports, local) = (hot.is_switch, hot.num_ports, hot.node);
         self.traps.forget(first, num_ports);
+        self.pinned.epoch += 1;
         if let Some(cold) = self.nodes.get_mut(local as usize) {
             cold.trap_tid = 0;
             if let Some(switch) = self.switches.get_mut(cold.switch as usize) {
@@ -215,6 +216,7 @@ impl Shard {
     }
 
     fn state_changed<S: Sink>(&mut self, at: u32, cause: Cause, sink: &mut S) {
+        self.pinned.epoch += 1;
         self.port_changed(at, sink);
         if cause == Cause::OwnSet {
             return;

@@ -134,7 +134,7 @@ fn send_by_lid(node: &impl SmiNode, port: u8, slid: u16, pkt: &mut Packet) -> Ve
 }
 
 /// Plain LID-routed send with the LIDs that the packet carries.
-fn answer_by_lid(node: &impl SmiNode, port: u8, pkt: &mut Packet) -> Verdict {
+pub(crate) fn answer_by_lid(node: &impl SmiNode, port: u8, pkt: &mut Packet) -> Verdict {
     let dlid = pkt.dlid;
     if node.owns_lid(port, dlid) {
         return if smp::DIRECTION.get_bool(&pkt.mad) && pkt.mad[MGMT_CLASS] == class::SUBN_DIRECTED {

@@ -96,6 +96,7 @@ impl Shard {
         let Some(cold) = self.cold.get_mut(at as usize) else { return status::INVALID_FIELD };
         let mut effects = Effects::default();
         let info = &mut cold.info;
+        let before = *info;
         if !external {
             let base_port0 = port0
                 && self
@@ -123,6 +124,10 @@ impl Shard {
         }
         if !port0 {
             set_link_fields(info, new, extended, &mut effects);
+        }
+        if *info != before {
+            // enforcement and operational VLs decide what a hop carries
+            self.pinned.epoch += 1;
         }
         if effects.visible {
             self.port_changed(at, sink);
@@ -156,6 +161,7 @@ impl Shard {
             (state::ARMED, 0) => match hot.state {
                 state::INIT => {
                     hot.state = state::ARMED;
+                    self.pinned.epoch += 1;
                     self.port_changed(at, sink);
                     true
                 }
@@ -165,6 +171,7 @@ impl Shard {
             (state::ACTIVE, 0) => match hot.state {
                 state::ARMED => {
                     hot.state = state::ACTIVE;
+                    self.pinned.epoch += 1;
                     self.port_changed(at, sink);
                     true
                 }

@@ -92,6 +92,7 @@ impl Shard {
                 .get_or_insert_with(|| vec![DEFAULT_SL_TO_VL; inputs].into_boxed_slice());
             if let Some(slot) = maps.get_mut(usize::from(input)) {
                 *slot = *map;
+                self.pinned.epoch += 1;
             }
         }
         let map = cold.sl_to_vl(input);

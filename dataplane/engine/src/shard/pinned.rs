@@ -1,0 +1,353 @@
+//! How a packet follows a pinned route, and what happens where the path ends too early.
+//!
+//! Part of [`Shard`], same owner and thread. A packet is pinned where it starts: when a client sends it, or when the
+//! node's own agent answers. From there each hop is a link of the route's resolved path; no LID and no forwarding table is
+//! looked at until the end, where the node has to own the DLID. A hop whose links nobody has touched since the route was
+//! inspected is only counted; otherwise state, partition enforcement and SLtoVL are checked as on a LID route. Where the
+//! path cannot be followed the packet is dropped, or goes on by LID as if that node had sent it; it is never pinned again,
+//! so the steps stay bounded (63 hops and [`super::LID_HOP_LIMIT`]).
+//!
+//! A reply goes back by the links of the last request that reached its end here. Traps of a node's own agent are not
+//! pinned: they report broken links.
+
+use super::Shard;
+use super::gmp::{departs_freely, enters_freely};
+use crate::node::{PortCold, PortHot, REMOTE};
+use crate::packet::Packet;
+use crate::partition::p_key_matches;
+use crate::pinned::table::{CLEAN_ALL, CLEAN_GMP, CLEAN_REVERSE_SHIFT, CLEAN_SMP, Hop, NO_ORIGIN, Slot};
+use crate::pinned::{OnBroken, Pin, PinnedActivity, PinnedRoute};
+use crate::sink::Sink;
+use crate::smi::{self, MGMT_CLASS, SmiNode, Verdict};
+use madplane_shm::drop_reason::DropReason;
+use madplane_wire::mad::class;
+use madplane_wire::smp::port_info::state;
+
+/// Length of a MAD.
+const MAD_BYTES: u32 = 256;
+
+/// Why a hop is not taken.
+enum Stop {
+    /// The path cannot be followed.
+    Broken,
+    /// The packet is refused, whatever the way.
+    Refused(Verdict),
+}
+
+impl Shard {
+    /// Puts a route at `index` or takes it away; every shard has to be told.
+    ///
+    /// False if `route` is not one (LIDs that are not unicast, no or too many hops) or the index is too large; what was at
+    /// `index` is gone then too. Setting the same route again changes nothing. Of two routes with the same LIDs the one
+    /// set last counts. Allocates; not for the packet path.
+    pub fn set_route(&mut self, index: u32, route: Option<&PinnedRoute>) -> bool {
+        self.pinned.set(index, route)
+    }
+
+    /// How often packets found their route resolved, since the shard was built.
+    pub fn pinned_activity(&self) -> PinnedActivity {
+        self.pinned.activity
+    }
+
+    /// Makes every route look at its links again; for measurements.
+    #[doc(hidden)]
+    pub fn forget_link_states(&mut self) {
+        self.pinned.epoch += 1;
+    }
+
+    /// Pins what starts at endport `at`, if a route has its LIDs. `None`: by forwarding tables.
+    #[inline(always)]
+    pub(super) fn pin(&mut self, at: u32, pkt: &mut Packet) -> Option<Verdict> {
+        if self.pinned.is_empty() { None } else { self.pin_by_key(at, pkt) }
+    }
+
+    /// [`Shard::pin`] for an SMP that a client sends; on `None` the packet is as it was but for its source LID.
+    #[inline(always)]
+    pub(super) fn pin_smp(&mut self, at: u32, pkt: &mut Packet) -> Option<Verdict> {
+        if self.pinned.is_empty() || pkt.mad[MGMT_CLASS] != class::SUBN_LID {
+            return None;
+        }
+        let cold = self.cold.get(at as usize)?;
+        pkt.slid = cold.lid | (u16::from(pkt.path_bits) & ((1 << (cold.lmc & 7)) - 1));
+        self.pin_by_key(at, pkt)
+    }
+
+    /// [`Shard::pin`] for the answer of the node's own agent, which still has the LIDs of the request.
+    #[inline(always)]
+    pub(super) fn pin_smp_answer(&mut self, at: u32, pkt: &mut Packet) -> Option<Verdict> {
+        if self.pinned.is_empty() || pkt.mad[MGMT_CLASS] != class::SUBN_LID {
+            return None;
+        }
+        let (slid, dlid) = (pkt.slid, pkt.dlid);
+        (pkt.slid, pkt.dlid) = (dlid, slid);
+        let verdict = self.pin_by_key(self.endport(at), pkt);
+        if verdict.is_none() {
+            (pkt.slid, pkt.dlid) = (slid, dlid);
+        }
+        verdict
+    }
+
+    fn pin_by_key(&mut self, at: u32, pkt: &mut Packet) -> Option<Verdict> {
+        let (index, reverse) = self.pinned.find(pkt)?;
+        let slot = self.pinned.slots.get(index as usize)?;
+        let (key, hop) = (slot.route.p_key, if reverse { slot.route.path_len } else { 0 });
+        let origin = if reverse { slot.recorded } else { self.pinned.own.start + at };
+        if origin == NO_ORIGIN {
+            return None;
+        }
+        if pkt.dst_qp != 0 && key != 0 && !p_key_matches(pkt.p_key, key) {
+            return Some(Verdict::discard(DropReason::PKey));
+        }
+        self.resolve(index, origin);
+        pkt.pin = Pin { route: index + 1, origin, hop, reverse };
+        let verdict = self.step(at, 0, pkt);
+        if verdict.is_none() {
+            pkt.pin = Pin::default();
+        }
+        verdict
+    }
+
+    /// Goes on with a pinned packet that arrived from another shard on port `at`.
+    #[cold]
+    pub(super) fn resume_pinned(&mut self, at: u32, pkt: &mut Packet) -> Verdict {
+        if let Some(verdict) = self.arrival_refused(at, pkt) {
+            return verdict;
+        }
+        // the route may have been replaced while the packet was between the shards
+        if let Some((index, _)) = self.pinned.of(pkt) {
+            self.resolve(index, pkt.pin.origin);
+            if self.pinned.of(pkt).and_then(|(_, slot)| slot.arrival(pkt.pin)) == Some(at) {
+                return self.step_or_fall_back(at, pkt);
+            }
+        }
+        self.fall_back(at, pkt)
+    }
+
+    /// Crosses the next link and, where nothing has to be looked at, all that follow. `None`: left the shard.
+    ///
+    /// Otherwise the port where the packet stands, and what happens there.
+    #[inline(never)]
+    pub(super) fn walk_pinned<S: Sink>(&mut self, pkt: &mut Packet, sink: &mut S) -> Option<(u32, Verdict)> {
+        let pin = pkt.pin;
+        let index = pin.route.wrapping_sub(1);
+        let Self { pinned, ports, .. } = self;
+        let slot = pinned.slots.get(index as usize)?;
+        if pin.hop == 0 && !pin.reverse {
+            sink.route_used(index, MAD_BYTES);
+        }
+        let clean = slot.clean & clean_bit(pin, pkt) != 0;
+        let split = usize::from(pin.hop);
+        let walk = if !clean {
+            walk(ports, slot.next(pin).into_iter())
+        } else if pin.reverse {
+            let flip = |hop: &Hop| Hop { near: hop.far, far: hop.near };
+            walk(ports, slot.hops.get(..split)?.iter().rev().map(flip))
+        } else {
+            walk(ports, slot.hops.get(split..)?.iter().copied())
+        };
+        pkt.pin.hop = if pin.reverse { pin.hop.checked_sub(walk.steps)? } else { pin.hop + walk.steps };
+        let at = match walk.end {
+            Ok(at) => at,
+            Err(peer) => {
+                let end = self.remote.get((peer ^ REMOTE) as usize)?;
+                sink.to_shard(end.shard as usize, end.node, end.port, pkt);
+                return None;
+            }
+        };
+        if !clean && let Some(verdict) = self.arrival_refused(at, pkt) {
+            return Some((at, verdict));
+        }
+        Some((at, self.step_or_fall_back(at, pkt)))
+    }
+
+    fn step_or_fall_back(&mut self, at: u32, pkt: &mut Packet) -> Verdict {
+        let input = self.ports.get(at as usize).map_or(0, |hot| number(hot, at));
+        match self.step(at, input, pkt) {
+            Some(verdict) => verdict,
+            None => self.fall_back(at, pkt),
+        }
+    }
+
+    /// What happens to a pinned packet at the node of `at`, which it entered by `input` (0: it starts here). `None`: it
+    /// goes on by LID.
+    fn step(&mut self, at: u32, input: u8, pkt: &mut Packet) -> Option<Verdict> {
+        let pin = pkt.pin;
+        let slot = self.pinned.slots.get(pin.route.wrapping_sub(1) as usize)?;
+        let on_broken = slot.route.on_broken;
+        if slot.at_end(pin) {
+            return self.finish(at, input, on_broken, pkt);
+        }
+        let stop = match (slot.next(pin), self.ports.get(at as usize)) {
+            (Some(hop), Some(here)) => match self.ports.get(hop.near as usize) {
+                // an adapter has no other port than that of its client; this matters for the first hop of a reply
+                Some(out) if out.first == here.first && (here.is_switch || hop.near == at) => {
+                    let port = number(out, hop.near);
+                    if slot.clean & clean_bit(pin, pkt) != 0 {
+                        return Some(Verdict::Forward { port });
+                    }
+                    match self.departure_refused(hop.near, input, pkt) {
+                        None => return Some(Verdict::Forward { port }),
+                        Some(stop) => stop,
+                    }
+                }
+                _ => Stop::Broken,
+            },
+            _ => Stop::Broken,
+        };
+        match stop {
+            Stop::Refused(verdict) => Some(verdict),
+            Stop::Broken => broken(on_broken),
+        }
+    }
+
+    /// The path has been taken to its end on port `at`.
+    fn finish(&mut self, at: u32, arrival: u8, on_broken: OnBroken, pkt: &mut Packet) -> Option<Verdict> {
+        if !self.view(at)?.owns_lid(arrival, pkt.dlid) {
+            return broken(on_broken);
+        }
+        let pin = std::mem::take(&mut pkt.pin);
+        if !pin.reverse
+            && let Some(slot) = self.pinned.slots.get_mut(pin.route.wrapping_sub(1) as usize)
+        {
+            slot.recorded = pin.origin;
+        }
+        Some(if pkt.dst_qp == 0 { Verdict::Local } else { self.gmp_admit(self.endport(at), pkt) })
+    }
+
+    /// Goes on by forwarding tables from the node of `at`, as if that node had sent the packet.
+    #[cold]
+    fn fall_back(&mut self, at: u32, pkt: &mut Packet) -> Verdict {
+        pkt.pin = Pin::default();
+        let endport = self.endport(at);
+        if pkt.dst_qp != 0 {
+            return self.gmp_start_by_lid(endport, pkt);
+        }
+        match (self.view(endport), self.ports.get(endport as usize)) {
+            (Some(view), Some(hot)) => smi::answer_by_lid(&view, number(hot, endport), pkt),
+            _ => Verdict::discard(DropReason::RouteBroken),
+        }
+    }
+
+    /// Why the packet may not leave by `out`.
+    fn departure_refused(&mut self, out: u32, input: u8, pkt: &Packet) -> Option<Stop> {
+        let needed = if pkt.dst_qp == 0 { state::INIT } else { state::ACTIVE };
+        if self.ports.get(out as usize).is_none_or(|hot| hot.state < needed) {
+            return Some(Stop::Broken);
+        }
+        if pkt.dst_qp == 0 {
+            return None;
+        }
+        self.gmp_departure_refused(out, input, pkt).map(Stop::Refused)
+    }
+
+    /// Why the packet may not enter by `at`.
+    fn arrival_refused(&mut self, at: u32, pkt: &Packet) -> Option<Verdict> {
+        if pkt.dst_qp != 0 {
+            return self.gmp_arrival_refused(at, pkt);
+        }
+        let down = self.ports.get(at as usize).is_none_or(|hot| hot.state < state::INIT);
+        down.then(|| Verdict::discard(DropReason::ArrivalDown))
+    }
+
+    /// Sees to it that the route at `index` is resolved from `origin` for the links as they are.
+    #[inline(always)]
+    fn resolve(&mut self, index: u32, origin: u32) {
+        let Self { pinned, ports, cold, .. } = self;
+        let Some(slot) = pinned.slots.get_mut(index as usize) else { return };
+        if slot.epoch == pinned.epoch && slot.origin == origin {
+            pinned.activity.cache_hits += 1;
+            return;
+        }
+        pinned.activity.cache_misses += 1;
+        if slot.origin != origin {
+            slot.follow(&pinned.cabling, &pinned.own, origin);
+        }
+        slot.epoch = pinned.epoch;
+        slot.clean = inspect(slot, ports, cold);
+    }
+}
+
+/// Where a walk over links ended.
+struct Walk {
+    steps: u8,
+    /// The port that was reached, or the remote peer behind the last link.
+    end: Result<u32, u32>,
+}
+
+/// Counts a packet over links until they end or leave the shard.
+#[inline(always)]
+fn walk(ports: &mut [PortHot], hops: impl Iterator<Item = Hop>) -> Walk {
+    let mut walk = Walk { steps: 0, end: Err(u32::MAX) };
+    for hop in hops {
+        let Some(near) = ports.get_mut(hop.near as usize) else { break };
+        near.xmit_pkts += 1;
+        let peer = near.peer;
+        walk.steps += 1;
+        match ports.get_mut(hop.far as usize) {
+            Some(far) => {
+                far.rcv_pkts += 1;
+                walk.end = Ok(hop.far);
+            }
+            None => {
+                walk.end = Err(peer);
+                break;
+            }
+        }
+    }
+    walk
+}
+
+/// Number of port `at`.
+fn number(hot: &PortHot, at: u32) -> u8 {
+    u8::try_from((at - hot.first) & 0xFF).unwrap_or(0)
+}
+
+fn broken(on_broken: OnBroken) -> Option<Verdict> {
+    (on_broken == OnBroken::Drop).then(|| Verdict::discard(DropReason::RouteBroken))
+}
+
+/// The bit of [`Slot::clean`] that speaks for a packet.
+#[inline(always)]
+fn clean_bit(pin: Pin, pkt: &Packet) -> u8 {
+    let kind = if pkt.dst_qp == 0 { CLEAN_SMP } else { CLEAN_GMP };
+    if pin.reverse { kind << CLEAN_REVERSE_SHIFT } else { kind }
+}
+
+/// For whom every end of a hop in this shard is open without a question, as [`Slot::clean`].
+fn inspect(slot: &Slot, ports: &[PortHot], cold: &[PortCold]) -> u8 {
+    if slot.reached != slot.route.path_len {
+        return 0;
+    }
+    let mut clean = CLEAN_ALL;
+    let mut input = 0;
+    let mut hops = slot.hops.iter().peekable();
+    while let Some(hop) = hops.next() {
+        let back_input =
+            hops.peek().and_then(|next| Some(number(ports.get(next.near as usize)?, next.near))).unwrap_or(0);
+        let near = end_is_open(ports, cold, hop.near, input);
+        let far = end_is_open(ports, cold, hop.far, back_input);
+        clean &= near.leave | near.enter << CLEAN_REVERSE_SHIFT;
+        clean &= far.enter | far.leave << CLEAN_REVERSE_SHIFT;
+        input = ports.get(hop.far as usize).map_or(0, |hot| number(hot, hop.far));
+    }
+    clean
+}
+
+/// Who may leave and enter by a port, as [`CLEAN_SMP`] and [`CLEAN_GMP`].
+struct Open {
+    leave: u8,
+    enter: u8,
+}
+
+fn end_is_open(ports: &[PortHot], cold: &[PortCold], at: u32, input: u8) -> Open {
+    // the end of another shard is looked at there
+    let (Some(hot), Some(cold)) = (ports.get(at as usize), cold.get(at as usize)) else {
+        return Open { leave: CLEAN_SMP | CLEAN_GMP, enter: CLEAN_SMP | CLEAN_GMP };
+    };
+    let smp = if hot.state >= state::INIT { CLEAN_SMP } else { 0 };
+    let gmp = |open: bool| if open { CLEAN_GMP } else { 0 };
+    Open {
+        leave: smp | gmp(hot.state == state::ACTIVE && departs_freely(cold, input, hot.is_switch)),
+        enter: smp | gmp(hot.state >= state::ARMED && enters_freely(cold, hot.is_switch)),
+    }
+}
