@@ -10,6 +10,7 @@
 //! | `plane.ping` | none | [`Done`] | anyone |
 //! | `links.down`, `links.up` | `port`: NODE:PORT | [`Done`] | root, or the user of madctld |
 //! | `nodes.reboot` | `node`: NODE | [`Done`] | root, or the user of madctld |
+//! | `routes...` | see [`crate::admin_routes`] | | |
 //!
 //! This module is text and checks only; sockets are the reactor's ([`crate::reactor`]) and the caller's
 //! ([`crate::admin_client`]).
@@ -18,6 +19,7 @@ use madplane_shm::command::ask as op;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::admin_routes::{self, RouteAction};
 use crate::nearest;
 
 /// Version of the protocol.
@@ -131,6 +133,8 @@ pub enum Action {
         /// Whether it changes anything.
         changes: bool,
     },
+    /// Look at or change the route table.
+    Routes(RouteAction),
 }
 
 #[derive(Deserialize)]
@@ -179,9 +183,7 @@ fn understand(cmd: &str, args: Value) -> Result<Action, String> {
     let plane = |kind, value, selector, changes| Ok(Action::Plane { kind, value, selector, changes });
     match cmd {
         "control.status" | "plane.ping" => {
-            if !(args.is_null() || args.as_object().is_some_and(serde_json::Map::is_empty)) {
-                return Err(format!("{cmd} takes no arguments"));
-            }
+            no_arguments(cmd, &args)?;
             if cmd == "plane.ping" { plane(op::PING, 0, String::new(), false) } else { Ok(Action::Status) }
         }
         "links.down" | "links.up" => {
@@ -198,11 +200,24 @@ fn understand(cmd: &str, args: Value) -> Result<Action, String> {
             check_selector(&node)?;
             plane(op::REBOOT_NODE, 0, node, true)
         }
-        _ => Err(format!("unknown command {cmd:?}{}", nearest::hint(cmd, COMMANDS))),
+        _ => match admin_routes::understand(cmd, args) {
+            Some(action) => action.map(Action::Routes),
+            None => {
+                let known = COMMANDS.into_iter().chain(admin_routes::COMMANDS);
+                Err(format!("unknown command {cmd:?}{}", nearest::hint(cmd, known)))
+            }
+        },
     }
 }
 
-fn arguments<T: serde::de::DeserializeOwned>(cmd: &str, args: Value) -> Result<T, String> {
+pub(crate) fn no_arguments(cmd: &str, args: &Value) -> Result<(), String> {
+    if args.is_null() || args.as_object().is_some_and(serde_json::Map::is_empty) {
+        return Ok(());
+    }
+    Err(format!("{cmd} takes no arguments"))
+}
+
+pub(crate) fn arguments<T: serde::de::DeserializeOwned>(cmd: &str, args: Value) -> Result<T, String> {
     serde_json::from_value(args).map_err(|error| format!("arguments of {cmd}: {error}"))
 }
 

@@ -1,6 +1,7 @@
 //! The asking end of the admin protocol: one request, one reply, within a bounded time.
 //!
-//! Blocks the calling thread; used by madctl and by tests. Opens a connection per request and keeps no state.
+//! Blocks the calling thread; used by madctl and by tests. [`ask`] opens a connection per request; an [`AdminClient`] is a
+//! connection for several.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -45,6 +46,71 @@ pub enum AdminError {
     Refused(String),
 }
 
+/// A connection to madctld, for requests that belong together: what one has left behind goes with it.
+#[derive(Debug)]
+pub struct AdminClient {
+    name: String,
+    within: Duration,
+    stream: BufReader<UnixStream>,
+}
+
+impl AdminClient {
+    /// Connects to madctld of the plane at `paths`. Connecting, sending and each answer take at most `within`.
+    ///
+    /// # Errors
+    /// See [`AdminError`].
+    pub fn open(paths: &PlanePaths, within: Duration) -> Result<Self, AdminError> {
+        let name = paths.name().to_owned();
+        match connect(paths, within) {
+            Ok(stream) => Ok(Self { name, within, stream: BufReader::new(stream) }),
+            Err(error) => Err(match error.kind() {
+                io::ErrorKind::PermissionDenied => AdminError::Permission(name),
+                io::ErrorKind::WouldBlock => AdminError::Slow { name, seconds: within.as_secs() },
+                _ => AdminError::NotRunning(name),
+            }),
+        }
+    }
+
+    /// Asks for `cmd` and waits for the answer.
+    ///
+    /// # Errors
+    /// See [`AdminError`].
+    pub fn ask<T: DeserializeOwned>(&mut self, cmd: &str, args: &impl Serialize) -> Result<T, AdminError> {
+        let args = serde_json::to_value(args).map_err(|error| self.no_answer(&error))?;
+        let request = Request { v: PROTOCOL_VERSION, id: Value::from(1), cmd: cmd.to_owned(), args };
+        let mut line = serde_json::to_vec(&request).map_err(|error| self.no_answer(&error))?;
+        line.push(b'\n');
+        self.stream.get_mut().write_all(&line).map_err(|error| self.failed(&error))?;
+        let mut answer = String::new();
+        let most = u64::try_from(MAX_LINE_BYTES).unwrap_or(u64::MAX) + 1;
+        let read = (&mut self.stream).take(most).read_line(&mut answer);
+        read.map_err(|error| self.failed(&error))?;
+        if answer.is_empty() {
+            return Err(self.no_answer(&"the connection ended"));
+        }
+        let reply: Reply = serde_json::from_str(&answer).map_err(|error| self.no_answer(&error))?;
+        if !reply.ok {
+            return Err(AdminError::Refused(
+                reply.error.unwrap_or_else(|| "refused without a reason".to_owned()),
+            ));
+        }
+        serde_json::from_value(reply.result).map_err(|error| self.no_answer(&error))
+    }
+
+    fn no_answer(&self, reason: &impl std::fmt::Display) -> AdminError {
+        AdminError::NoAnswer { name: self.name.clone(), reason: reason.to_string() }
+    }
+
+    fn failed(&self, error: &io::Error) -> AdminError {
+        match error.kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+                AdminError::Slow { name: self.name.clone(), seconds: self.within.as_secs() }
+            }
+            _ => self.no_answer(error),
+        }
+    }
+}
+
 /// Asks madctld of the plane at `paths` for `cmd` and waits for the answer, for at most `within`.
 ///
 /// # Errors
@@ -55,37 +121,7 @@ pub fn ask<T: DeserializeOwned>(
     args: &impl Serialize,
     within: Duration,
 ) -> Result<T, AdminError> {
-    let name = || paths.name().to_owned();
-    let no_answer = |reason: String| AdminError::NoAnswer { name: name(), reason };
-    let failed = |error: io::Error| match error.kind() {
-        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
-            AdminError::Slow { name: name(), seconds: within.as_secs() }
-        }
-        _ => no_answer(error.to_string()),
-    };
-    let mut stream = connect(paths, within).map_err(|error| match error.kind() {
-        io::ErrorKind::PermissionDenied => AdminError::Permission(name()),
-        io::ErrorKind::WouldBlock => failed(error),
-        _ => AdminError::NotRunning(name()),
-    })?;
-    let args = serde_json::to_value(args).map_err(|error| no_answer(error.to_string()))?;
-    let request = Request { v: PROTOCOL_VERSION, id: Value::from(1), cmd: cmd.to_owned(), args };
-    let mut line = serde_json::to_vec(&request).map_err(|error| no_answer(error.to_string()))?;
-    line.push(b'\n');
-    stream.write_all(&line).map_err(failed)?;
-    let mut answer = String::new();
-    let most = u64::try_from(MAX_LINE_BYTES).unwrap_or(u64::MAX) + 1;
-    BufReader::new(stream.take(most)).read_line(&mut answer).map_err(failed)?;
-    if answer.is_empty() {
-        return Err(no_answer("the connection ended".to_owned()));
-    }
-    let reply: Reply = serde_json::from_str(&answer).map_err(|error| no_answer(error.to_string()))?;
-    if !reply.ok {
-        return Err(AdminError::Refused(
-            reply.error.unwrap_or_else(|| "refused without a reason".to_owned()),
-        ));
-    }
-    serde_json::from_value(reply.result).map_err(|error| no_answer(error.to_string()))
+    AdminClient::open(paths, within)?.ask(cmd, args)
 }
 
 /// Connects with a bound on connecting, sending and receiving each.

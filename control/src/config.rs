@@ -104,6 +104,8 @@ pub struct RawUpOptions {
     pub session_slots: Option<u64>,
     /// Refuse a fabric file with any fault.
     pub strict: bool,
+    /// Places of the route table.
+    pub dr_table_max: Option<u32>,
 }
 
 /// Valid options of a plane to be started.
@@ -112,6 +114,7 @@ pub struct UpOptions {
     paths: PlanePaths,
     fabric: FabricSource,
     plane_arguments: Vec<OsString>,
+    dr_table_max: Option<u32>,
     only_defaults: bool,
 }
 
@@ -144,6 +147,10 @@ impl TryFrom<RawUpOptions> for UpOptions {
                 "session slots have to be a power of two from 64 to {most}"
             )));
         }
+        let most = crate::routes::MAX_CAPACITY;
+        if raw.dr_table_max.is_some_and(|places| !(1..=most).contains(&places)) {
+            return Err(ConfigError::Value(format!("a route table has 1 to {most} places")));
+        }
         option("--cores", raw.cores.map(Into::into));
         option("--workers", raw.workers.map(|workers| workers.to_string().into()));
         option("--at", raw.at.map(Into::into));
@@ -155,7 +162,8 @@ impl TryFrom<RawUpOptions> for UpOptions {
             }
         }
         let fabric = fabric.unwrap_or_default();
-        Ok(Self { paths, fabric, plane_arguments: arguments, only_defaults: !given })
+        let dr_table_max = raw.dr_table_max;
+        Ok(Self { paths, fabric, plane_arguments: arguments, dr_table_max, only_defaults: !given })
     }
 }
 
@@ -173,6 +181,15 @@ impl UpOptions {
     /// Whether nothing but the name was given.
     pub fn only_defaults(&self) -> bool {
         self.only_defaults
+    }
+
+    /// Command line of madctld, without the program and `--ready-fd`.
+    pub fn control_arguments(&self) -> Vec<OsString> {
+        let mut arguments: Vec<OsString> = vec!["--name".into(), self.paths.name().into()];
+        if let Some(places) = self.dr_table_max {
+            arguments.extend(["--dr-table-max".into(), places.to_string().into()]);
+        }
+        arguments
     }
 
     /// Command line of madplaned, without the program and `--ready-fd`.
@@ -252,12 +269,14 @@ mod tests {
             no_huge: true,
             session_slots: Some(64),
             strict: true,
+            dr_table_max: Some(4096),
         };
         let options = UpOptions::try_from(raw).unwrap();
         let expected =
             ["--name", "x", "--fabric", file, "--cores", "1,3-4", "--workers", "2", "--at", "node:1"];
         let further = ["--session-slots", "64", "--no-huge", "--strict"];
         assert_eq!(words(&options), [&expected[..], &further[..]].concat());
+        assert_eq!(options.control_arguments(), ["--name", "x", "--dr-table-max", "4096"]);
         assert!(!options.only_defaults());
     }
 

@@ -10,21 +10,29 @@
 //! | an event of the plane | [`reactor`], by its doorbell | the waiting client is answered, or a line is logged |
 //! | the plane dies | [`reactor`], by the socket | waiting clients are told at once; the link is tried again |
 //! | the plane's socket appears | [`reactor`], by inotify | the link is tried at once |
+//! | routes are changed | [`reactor`] | [`route_desk`] changes [`routes`], publishes in batches, waits for the workers |
 //! | SIGTERM, SIGINT | [`reactor`], by a pipe | orderly end |
 //!
-//! One thread, no locks. Arrows point to the right only: cli → spawn, admin_client → locks, config, sys; reactor → admin,
-//! plane_link → poller. Not here: anything a MAD means, and the state of nodes, which belongs to the fabric.
+//! One thread, no locks. Arrows point to the right only: cli → spawn, admin_client, fabric_view → fabric_lids, fabric_path, locks,
+//! config, sys; reactor → admin, plane_link, route_desk → publish → routes, poller. Not here: anything a MAD means, and the state of nodes, which belongs to the fabric.
 #![deny(unsafe_code)]
 
 pub mod admin;
 pub mod admin_client;
 mod admin_peer;
+pub mod admin_routes;
 pub mod cli;
 pub mod config;
+pub mod fabric_lids;
+pub mod fabric_path;
+pub mod fabric_view;
 pub mod locks;
 pub mod nearest;
 pub mod plane_link;
 pub mod poller;
+pub mod publish;
 pub mod reactor;
+pub mod route_desk;
+pub mod routes;
 pub mod spawn;
 pub mod sys;

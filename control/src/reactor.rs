@@ -3,8 +3,9 @@
 //! Sources: the admin listener and its clients, the link to the plane, a pipe that signal handlers write into, and
 //! inotify on the runtime directory, so that a plane that starts is found without looking for it.
 //!
-//! Invariants: nothing here blocks on a peer. With no client waiting and the plane connected there is no timer at all;
-//! while a command waits for the plane the sleep is bounded ([`LOOK_AGAIN`]), because a doorbell may be lost. Clients
+//! Invariants: nothing here blocks on a peer. With no client waiting, no route to publish and the plane connected there
+//! is no timer at all; while a command waits for the plane the sleep is bounded ([`LOOK_AGAIN`]), because a doorbell may
+//! be lost; while routes wait for the workers the route desk says when to look again. Clients
 //! are bounded in number, in bytes each way and in commands under way, and the longest silent one makes room for a new
 //! one. Every command gets exactly one answer, also when the plane dies or does not answer.
 
@@ -28,6 +29,7 @@ use crate::admin_peer::{AdminPeer, PeerState};
 use crate::locks::{DaemonLock, LockError};
 use crate::plane_link::{Change, LinkSources, PlaneLink};
 use crate::poller::{Interest, Poller, Ready};
+use crate::route_desk::RouteDesk;
 use crate::sys;
 
 const LISTENER: u64 = 0;
@@ -62,6 +64,9 @@ pub enum ReactorError {
     /// The plane gives its control channel to somebody else.
     #[error("{0}")]
     Refused(String),
+    /// The route table cannot be opened.
+    #[error(transparent)]
+    Table(#[from] madplane_shm::table::TableError),
     /// The system refused something.
     #[error("{what}: {source}")]
     System {
@@ -98,6 +103,7 @@ pub struct Reactor {
     _signal_ids: Vec<signal_hook::SigId>,
     directory: Option<OwnedFd>,
     link: PlaneLink,
+    routes: RouteDesk,
     peers: BTreeMap<u64, AdminPeer>,
     next_peer: u64,
     under_way: HashMap<u64, UnderWay>,
@@ -115,11 +121,12 @@ impl std::fmt::Debug for Reactor {
 }
 
 impl Reactor {
-    /// Takes the lock of madctld, opens the admin socket (replacing a stale one) and gets ready for signals.
+    /// Takes the lock of madctld, opens the route table and the admin socket (replacing a stale one) and gets ready for
+    /// signals. Without `table_capacity` the table keeps the capacity it has.
     ///
     /// # Errors
     /// See [`ReactorError`].
-    pub fn open(paths: PlanePaths) -> Result<Self, ReactorError> {
+    pub fn open(paths: PlanePaths, table_capacity: Option<u32>) -> Result<Self, ReactorError> {
         let system = |what: String| move |source| ReactorError::System { what, source };
         std::fs::create_dir_all(paths.run_dir())
             .map_err(system(format!("runtime directory {}", paths.run_dir().display())))?;
@@ -129,6 +136,7 @@ impl Reactor {
                 ReactorError::System { what: format!("lock file {}", path.display()), source }
             }
         })?;
+        let routes = RouteDesk::open(&paths.table_segment(), table_capacity)?;
         let listener = listen(paths.admin_socket())
             .map_err(system(format!("admin socket {}", paths.admin_socket().display())))?;
         let (signals, write_end) = UnixStream::pair().map_err(system("signal pipe".to_owned()))?;
@@ -150,6 +158,7 @@ impl Reactor {
         Ok(Self {
             link: PlaneLink::new(paths.clone(), link_sources, Instant::now()),
             paths,
+            routes,
             _lock: lock,
             poller,
             listener,
@@ -198,6 +207,7 @@ impl Reactor {
             self.turn()?;
         }
         info!("stopping");
+        self.routes.finish(Instant::now());
         let _ = std::fs::remove_file(self.paths.admin_socket());
         Ok(())
     }
@@ -219,6 +229,9 @@ impl Reactor {
         let change = self.link.on_time(&self.poller, now);
         self.on_link(change);
         self.expire(now);
+        for (peer, reply) in self.routes.on_time(Instant::now()) {
+            self.answer(peer, &reply, true);
+        }
         Ok(())
     }
 
@@ -228,7 +241,9 @@ impl Reactor {
         let nearest = deadlines.into_iter().flatten().min().map(|at| at.saturating_duration_since(now));
         // rounded up: waking a moment too early would cost one more turn
         let nearest = nearest.map(|wait| wait + Duration::from_millis(1));
-        if commands.is_some() { nearest.map(|wait| wait.min(LOOK_AGAIN)) } else { nearest }
+        let nearest = if commands.is_some() { nearest.map(|wait| wait.min(LOOK_AGAIN)) } else { nearest };
+        let routes = self.routes.deadline(now).map(|at| at.saturating_duration_since(now));
+        nearest.into_iter().chain(routes).min()
     }
 
     fn on_ready(&mut self, ready: Ready, now: Instant) {
@@ -267,10 +282,14 @@ impl Reactor {
     fn on_link(&mut self, change: Change) {
         match change {
             Change::None => {}
-            Change::Connected => info!("connected to the plane"),
+            Change::Connected => {
+                info!("connected to the plane");
+                self.routes.plane_came(&self.paths);
+            }
             Change::Failed => debug!(why = self.link.why_away(), "not connected to the plane"),
             Change::Lost => {
                 warn!(why = self.link.why_away(), commands = self.under_way.len(), "lost the plane");
+                self.routes.plane_gone();
                 let lost: Vec<UnderWay> = self.under_way.drain().map(|(_, command)| command).collect();
                 for command in lost {
                     let error = "the plane went away before it answered; whether it was done is not known";
@@ -373,6 +392,7 @@ impl Reactor {
     fn close(&mut self, token: u64) {
         if let Some(peer) = self.peers.remove(&token) {
             self.poller.remove(peer.stream());
+            self.routes.forget(token);
         }
     }
 
@@ -430,8 +450,10 @@ impl Reactor {
             Ok(request) => request,
             Err(reply) => return Some(*reply),
         };
-        let Action::Plane { kind, value, selector, changes } = action else {
-            return Some(Reply::done(id, &self.status()));
+        let changes = match &action {
+            Action::Status => return Some(Reply::done(id, &self.status())),
+            Action::Plane { changes, .. } => *changes,
+            Action::Routes(action) => action.changes(),
         };
         if changes && !may_change {
             return Some(Reply::failed(id, "only root and the user who runs madctld may change the plane"));
@@ -442,6 +464,19 @@ impl Reactor {
                 format!("more than {MAX_UNDER_WAY} commands under way; wait for answers"),
             ));
         }
+        let (kind, value, selector) = match action {
+            Action::Plane { kind, value, selector, .. } => (kind, value, selector),
+            Action::Routes(action) => {
+                let reply = self.routes.carry_out(peer, id, action, now);
+                if reply.is_none()
+                    && let Some(peer) = self.peers.get_mut(&peer)
+                {
+                    peer.command_given();
+                }
+                return reply;
+            }
+            Action::Status => return None,
+        };
         let number = self.next_command;
         let Some(command) = Command::about(number, kind, value, &selector) else {
             return Some(Reply::failed(id, "the name of a node is longer than 192 bytes"));

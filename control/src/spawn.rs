@@ -170,7 +170,7 @@ pub fn start_plane_unless(options: &UpOptions, interrupted: &AtomicBool) -> Resu
             }
             return Err(SpawnError::AlreadyRunning { name: paths.name().to_owned(), what });
         }
-        let control_pid = launch_control(paths, &control_program, interrupted)?;
+        let control_pid = launch_control(options, &control_program, interrupted)?;
         return Ok(Started { plane_pid, control_pid, control_only: true });
     }
     if control.is_some() {
@@ -178,7 +178,7 @@ pub fn start_plane_unless(options: &UpOptions, interrupted: &AtomicBool) -> Resu
         stop_daemon(&paths.control_lock(), "madctld")?;
     }
     let plane = launch("madplaned", &plane_program, options.plane_arguments(), paths, interrupted)?;
-    match launch_control(paths, &control_program, interrupted) {
+    match launch_control(options, &control_program, interrupted) {
         Ok(control_pid) => Ok(Started { plane_pid: plane.id(), control_pid, control_only: false }),
         Err(error) => {
             end_child(plane);
@@ -187,9 +187,8 @@ pub fn start_plane_unless(options: &UpOptions, interrupted: &AtomicBool) -> Resu
     }
 }
 
-fn launch_control(paths: &PlanePaths, program: &Path, interrupted: &AtomicBool) -> Result<u32, SpawnError> {
-    let arguments = vec!["--name".into(), paths.name().into()];
-    Ok(launch("madctld", program, arguments, paths, interrupted)?.id())
+fn launch_control(options: &UpOptions, program: &Path, interrupted: &AtomicBool) -> Result<u32, SpawnError> {
+    Ok(launch("madctld", program, options.control_arguments(), options.paths(), interrupted)?.id())
 }
 
 fn describe_running(paths: &PlanePaths, pid: u32) -> String {

@@ -11,6 +11,7 @@ use std::process::ExitCode;
 use clap::{Parser, ValueEnum};
 use madplane_control::cli::{output, usage};
 use madplane_control::reactor::{Outcome, Reactor};
+use madplane_control::routes::MAX_CAPACITY;
 use madplane_control::sys;
 use madplane_shm::paths::{DEFAULT_NAME, PlanePaths};
 use tracing_subscriber::EnvFilter;
@@ -25,6 +26,9 @@ struct Arguments {
     /// How the log is written.
     #[arg(long, value_enum, default_value_t = LogFormat::Plain)]
     log_format: LogFormat,
+    /// Places of the route table, up to 65536 [default: what it has, else 1024].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_CAPACITY)))]
+    dr_table_max: Option<u32>,
     /// Descriptor to which READY or ERROR is written.
     #[arg(long, hide = true)]
     ready_fd: Option<RawFd>,
@@ -56,7 +60,7 @@ fn main() -> ExitCode {
         }
     };
     start_log(arguments.log_format);
-    match serve(paths, &mut ready) {
+    match serve(paths, arguments.dr_table_max, &mut ready) {
         Ok(()) => ExitCode::SUCCESS,
         Err(reason) => {
             tell(&mut ready, &format!("ERROR {reason}"));
@@ -75,8 +79,8 @@ fn start_log(format: LogFormat) {
     }
 }
 
-fn serve(paths: PlanePaths, ready: &mut Option<File>) -> Result<(), String> {
-    let mut reactor = Reactor::open(paths).map_err(|error| error.to_string())?;
+fn serve(paths: PlanePaths, dr_table_max: Option<u32>, ready: &mut Option<File>) -> Result<(), String> {
+    let mut reactor = Reactor::open(paths, dr_table_max).map_err(|error| error.to_string())?;
     let outcome = reactor.run_until_ready().map_err(|error| error.to_string())?;
     if outcome == Outcome::Ready {
         tell(ready, "READY");

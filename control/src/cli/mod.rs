@@ -18,6 +18,8 @@ mod errors;
 mod fabric;
 mod links;
 mod plane;
+mod routes;
+mod routes_show;
 mod run;
 mod sessions;
 mod status;
@@ -55,6 +57,7 @@ fails_with!(
     std::io::Error,
     crate::admin_client::AdminError,
     crate::config::ConfigError,
+    crate::fabric_view::ViewError,
     crate::spawn::SpawnError,
     madplane_shm::handoff::HandoffError
 );
@@ -117,6 +120,9 @@ enum Noun {
     /// Nodes of the fabric.
     #[command(subcommand, arg_required_else_help = false)]
     Nodes(NodesVerb),
+    /// Pinned paths between two LIDs.
+    #[command(subcommand, arg_required_else_help = false)]
+    Routes(routes::RoutesVerb),
 }
 
 #[derive(Debug, Args)]
@@ -145,6 +151,9 @@ pub(crate) struct UpArgs {
     /// Refuse a fabric file with any fault.
     #[arg(long)]
     strict: bool,
+    /// Places of the route table, up to 65536.
+    #[arg(long, value_name = "N")]
+    dr_table_max: Option<u32>,
 }
 
 #[derive(Debug, Args)]
@@ -269,6 +278,7 @@ fn dispatch(cli: Cli) -> Outcome {
         Noun::Errors(ErrorsVerb::Show) => errors::show(&common.paths()?, common.format),
         Noun::Links(LinksVerb::Down { port }) => links::set(&common.paths()?, common.format, &port, false),
         Noun::Links(LinksVerb::Up { port }) => links::set(&common.paths()?, common.format, &port, true),
+        Noun::Routes(verb) => routes::dispatch(&common.paths()?, common.format, verb),
         Noun::Nodes(NodesVerb::Reboot { node }) => links::reboot(&common.paths()?, common.format, &node),
     }
 }

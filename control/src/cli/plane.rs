@@ -86,6 +86,7 @@ pub(crate) fn up(paths: &PlanePaths, format: Format, args: UpArgs) -> Outcome {
         no_huge: args.no_huge,
         session_slots: args.session_slots,
         strict: args.strict,
+        dr_table_max: args.dr_table_max,
     };
     let options = UpOptions::try_from(raw).map_err(|error| match error {
         file @ crate::config::ConfigError::FabricFile { .. } => Failure::failed(file),

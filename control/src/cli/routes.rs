@@ -1,0 +1,264 @@
+//! `madctl routes`: pinned paths between two LIDs.
+//!
+//! Changes go through madctld. `show`, `trace` and `check` read the segments and work without it; what only a living
+//! daemon can tell is then left out.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Subcommand;
+use madplane_shm::paths::PlanePaths;
+use serde::Serialize;
+use serde_json::json;
+
+use super::output::{self, Format, Text, count};
+use super::{Failure, Outcome, routes_show};
+use crate::admin_client::{AdminClient, AdminError};
+use crate::admin_routes::RoutesDone;
+use crate::fabric_view::FabricView;
+use crate::routes::spec::{DEFAULT_P_KEY, PathSpec, Written, parse_lid, parse_p_key};
+use crate::routes::{OnBroken, RawRoute, Route, show_key};
+
+/// How long madctld may take for one answer; it waits for workers for a second at most.
+const WITHIN: Duration = Duration::from_secs(10);
+/// A part of a file is about so long: well below the longest line of the protocol.
+const PART_BYTES: usize = 40 * 1024;
+/// Device that `madctl run` shows to programs unless told otherwise.
+const DEFAULT_DEVICE: &str = "mlx5_0";
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum RoutesVerb {
+    /// Pin what SLID sends to DLID to a path: PORTS, via NODE[,NODE...], or shortest [avoid NODE[,NODE...]].
+    Add {
+        /// LID of the sender.
+        slid: String,
+        /// LID of the receiver.
+        dlid: String,
+        /// Egress ports from the sender's node on, such as 1,2,3,4; or a way to find them.
+        #[arg(required = true, num_args = 1..=3, value_name = "PATH")]
+        path: Vec<String>,
+        /// Device, as programs see it.
+        #[arg(short = 'i', long, value_name = "DEV")]
+        device: Option<String>,
+        /// Partition.
+        #[arg(long, value_name = "P")]
+        pkey: Option<String>,
+        /// Priority, 0 is served last.
+        #[arg(long, value_name = "N", default_value_t = 0)]
+        priority: u64,
+        /// What becomes of a MAD when the path is broken.
+        #[arg(long, value_enum, default_value_t)]
+        on_broken: OnBroken,
+        /// Also in place of a route with the same two LIDs.
+        #[arg(long)]
+        replace: bool,
+        /// Return when every worker has it.
+        #[arg(long)]
+        sync: bool,
+    },
+    /// Take a route out.
+    Del {
+        /// LID of the sender.
+        slid: String,
+        /// LID of the receiver.
+        dlid: String,
+        /// Return when no worker has it any more.
+        #[arg(long)]
+        sync: bool,
+    },
+    /// Show all routes with their use, and how the table does.
+    Show,
+    /// Take all routes out.
+    Flush {
+        /// Return when no worker has one any more.
+        #[arg(long)]
+        sync: bool,
+    },
+    /// Put in the routes of a file, all or none. A line: SLID DLID PATH [pkey=P] [priority=N] [on-broken=drop].
+    Load {
+        /// The file.
+        file: PathBuf,
+        /// Also in place of routes with the same LIDs.
+        #[arg(long)]
+        replace: bool,
+        /// Return when every worker has them.
+        #[arg(long)]
+        sync: bool,
+    },
+    /// Publish what waits and return when every worker has it.
+    Sync,
+    /// Show which nodes and ports a route takes and whether each hop is there.
+    Trace {
+        /// LID of the sender.
+        slid: String,
+        /// LID of the receiver.
+        dlid: String,
+    },
+    /// Hold every route against the fabric.
+    Check,
+}
+
+#[derive(Debug, Serialize)]
+struct Changed {
+    what: String,
+    #[serde(flatten)]
+    done: RoutesDone,
+}
+
+impl Text for Changed {
+    fn text(&self) -> String {
+        let RoutesDone { generation, routes, capacity, workers, .. } = self.done;
+        let synced = match (self.done.synced, workers, self.done.hw_sync_latency_ns) {
+            (false, ..) => String::new(),
+            (true, 0, _) => format!(", generation {generation}; no plane runs, its workers will find it"),
+            (true, _, None) => {
+                format!(", generation {generation} is with {}", count(workers as u64, "worker"))
+            }
+            (true, _, Some(ns)) => format!(
+                ", generation {generation} is with {} after {}",
+                count(workers as u64, "worker"),
+                output::span(ns)
+            ),
+        };
+        format!("{}; {routes} of {capacity}{synced}\n", self.what)
+    }
+}
+
+pub(crate) fn dispatch(paths: &PlanePaths, format: Format, verb: RoutesVerb) -> Outcome {
+    match verb {
+        RoutesVerb::Add { slid, dlid, path, device, pkey, priority, on_broken, replace, sync } => {
+            let usage = |error: &dyn std::fmt::Display| Failure::Usage(error.to_string());
+            let mut raw = RawRoute::new(lid(&slid)?, lid(&dlid)?, &[]);
+            let p_key = pkey.as_deref().map(parse_p_key).transpose().map_err(|error| usage(&error))?;
+            raw.p_key = p_key.unwrap_or(DEFAULT_P_KEY.into());
+            (raw.priority, raw.on_broken) = (priority, on_broken);
+            let path = PathSpec::parse(&path).map_err(|error| usage(&error))?;
+            let written = Written { raw, path };
+            let by_ports = written.by_ports().map_err(|error| usage(&error))?;
+            check_device(device.as_deref())?;
+            let route = match by_ports {
+                Some(route) => route,
+                None => FabricView::open(paths)?.compile(&written)?,
+            };
+            let args = json!({ "route": RawRoute::from(&route), "replace": replace, "sync": sync });
+            let done: RoutesDone = open(paths)?.ask("routes.add", &args)?;
+            let verb = if done.replaced > 0 { "replaced" } else { "added" };
+            let what = format!("route {} {verb} (ports {})", show_key(route.key()), route.ports());
+            print(format, what, done)
+        }
+        RoutesVerb::Del { slid, dlid, sync } => {
+            let key = (lid(&slid)?, lid(&dlid)?);
+            let args = json!({ "slid": key.0, "dlid": key.1, "sync": sync });
+            let done = open(paths)?.ask("routes.del", &args)?;
+            print(format, format!("route {} removed", show_key(key)), done)
+        }
+        RoutesVerb::Flush { sync } => {
+            let done: RoutesDone = open(paths)?.ask("routes.flush", &json!({ "sync": sync }))?;
+            print(format, format!("{} removed", count(done.removed.into(), "route")), done)
+        }
+        RoutesVerb::Load { file, replace, sync } => load(paths, format, &file, replace, sync),
+        RoutesVerb::Sync => {
+            let done = open(paths)?.ask("routes.sync", &())?;
+            print(format, "routes published".to_owned(), done)
+        }
+        RoutesVerb::Show => routes_show::show(paths, format),
+        RoutesVerb::Trace { slid, dlid } => routes_show::trace(paths, format, (lid(&slid)?, lid(&dlid)?)),
+        RoutesVerb::Check => routes_show::check(paths, format),
+    }
+}
+
+fn print(format: Format, what: String, done: RoutesDone) -> Outcome {
+    Ok(output::print(format, &Changed { what, done })?)
+}
+
+fn open(paths: &PlanePaths) -> Result<AdminClient, Failure> {
+    Ok(AdminClient::open(paths, WITHIN)?)
+}
+
+fn lid(text: &str) -> Result<u16, Failure> {
+    parse_lid(text).map_err(|error| Failure::Usage(error.to_string()))
+}
+
+/// A plane shows one device, under the name that `madctl run` gives it.
+fn check_device(device: Option<&str>) -> Result<(), Failure> {
+    let shown = std::env::var("MADPLANE_DEVICE").ok().filter(|name| !name.is_empty());
+    let shown = shown.unwrap_or_else(|| DEFAULT_DEVICE.to_owned());
+    match device {
+        Some(device) if device != shown => {
+            let hint = crate::nearest::hint(device, [shown.as_str()]);
+            Err(Failure::Failed(format!("unknown device {device:?}; the plane's device is {shown}{hint}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// One file is one transaction, in as many parts as it takes.
+fn load(paths: &PlanePaths, format: Format, file: &Path, replace: bool, sync: bool) -> Outcome {
+    let routes = read(paths, file)?;
+    let mut client = open(paths)?;
+    let mut part: Vec<(u32, RawRoute)> = Vec::new();
+    let mut bytes = 0;
+    for (line, route) in &routes {
+        part.push((*line, RawRoute::from(route)));
+        // names of the fields and numbers
+        bytes += 110 + 4 * route.path().len();
+        if bytes > PART_BYTES {
+            let args = json!({ "lines": part, "more": true, "replace": replace });
+            client.ask::<RoutesDone>("routes.load", &args).map_err(|error| name_line(file, error))?;
+            part.clear();
+            bytes = 0;
+        }
+    }
+    let args = json!({ "lines": part, "replace": replace, "sync": sync });
+    let done: RoutesDone = client.ask("routes.load", &args).map_err(|error| name_line(file, error))?;
+    let replaced = match done.replaced {
+        0 => String::new(),
+        some => format!(", {some} of them in place of others"),
+    };
+    let number = u64::try_from(routes.len()).unwrap_or(u64::MAX);
+    print(format, format!("{}: {} loaded{replaced}", file.display(), count(number, "route")), done)
+}
+
+/// What madctld says about a line, as compilers write it.
+fn name_line(file: &Path, error: AdminError) -> Failure {
+    let text = error.to_string();
+    let named = text.strip_prefix("line ").and_then(|rest| rest.split_once(": "));
+    match (error, named) {
+        (AdminError::Refused(_), Some((line, rest))) => {
+            Failure::Failed(format!("{}:{line}: {rest}; nothing was applied", file.display()))
+        }
+        (error, _) => error.into(),
+    }
+}
+
+fn read(paths: &PlanePaths, file: &Path) -> Result<Vec<(u32, Route)>, Failure> {
+    let shown = file.display();
+    let text = std::fs::read_to_string(file)
+        .map_err(|error| Failure::Failed(format!("cannot read {shown}: {error}")))?;
+    let mut fabric: Option<FabricView> = None;
+    let mut lines: HashMap<(u16, u16), u32> = HashMap::new();
+    let mut routes = Vec::new();
+    for (line, text) in (1u32..).zip(text.lines()) {
+        let fail = |error: &dyn std::fmt::Display| {
+            Failure::Failed(format!("{shown}:{line}: {error}; nothing was applied"))
+        };
+        let Some(written) = Written::parse_line(text).map_err(|error| fail(&error))? else { continue };
+        let route = match written.by_ports().map_err(|error| fail(&error))? {
+            Some(route) => route,
+            None => {
+                let view = match fabric.take() {
+                    Some(view) => view,
+                    None => FabricView::open(paths).map_err(|error| fail(&error))?,
+                };
+                fabric.insert(view).compile(&written).map_err(|error| fail(&error))?
+            }
+        };
+        if let Some(before) = lines.insert(route.key(), line) {
+            let key = show_key(route.key());
+            return Err(fail(&format!("route {key} is given twice, in line {before} already")));
+        }
+        routes.push((line, route));
+    }
+    Ok(routes)
+}

@@ -1,0 +1,289 @@
+//! Brings the software table to the workers: batches, publications, and who has them.
+//!
+//! Owned by madctld's thread; the only caller of [`RoutePublisher`]. Changes wait for [`Tuning::interval`] after the first
+//! of them, or until there are [`Tuning::threshold`] of them, or for nobody. A publication is in flight until every
+//! worker says in the status segment that it has applied it; the time that takes is `hw_sync_latency`. One that is not
+//! applied within [`SYNC_WITHIN`] has failed; it stays published and a worker that wakes up takes it.
+//!
+//! Nothing here sleeps: the caller comes back at [`Publisher::deadline`]. What was published is in shared memory and
+//! survives this process.
+
+use std::collections::VecDeque;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use madplane_shm::header::Incarnation;
+use madplane_shm::table::publish::RoutePublisher;
+use madplane_shm::table::snapshot::TableReader;
+use madplane_shm::table::{MAX_TENANTS, RouteEntry, TableError, TableOptions, on_broken};
+use tracing::{info, warn};
+
+use crate::routes::{DEFAULT_CAPACITY, OnBroken, Placed, RawRoute, Route, SoftwareTable};
+use crate::sys;
+
+/// How long workers may take to apply a publication.
+pub const SYNC_WITHIN: Duration = Duration::from_secs(1);
+/// How long a publication looks for its arrival before it lets the other work of madctld go on.
+const LOOK_AT_ONCE: Duration = Duration::from_micros(20);
+/// Places for tenants in a new segment.
+const TENANTS: u32 = MAX_TENANTS;
+
+/// When changes are published.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tuning {
+    /// After the first change that waits.
+    pub interval: Duration,
+    /// As soon as so many changes wait.
+    pub threshold: usize,
+}
+
+impl Default for Tuning {
+    fn default() -> Self {
+        Self { interval: Duration::from_millis(100), threshold: 64 }
+    }
+}
+
+/// Why a publication did not arrive; one line.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("Failed to sync DR table (err=-110): worker {worker} is at generation {applied}, not {generation}, after {} ms", SYNC_WITHIN.as_millis())]
+pub struct SyncError {
+    /// The first worker that does not follow.
+    pub worker: usize,
+    /// What it has applied.
+    pub applied: u64,
+    /// What it should have.
+    pub generation: u64,
+}
+
+/// A publication that has arrived.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Arrival {
+    /// Workers that have it; 0 if no plane runs.
+    pub workers: usize,
+    /// From publication until the last worker had it, by the workers' own clock readings; nothing without workers.
+    pub latency_ns: Option<u64>,
+}
+
+/// What became of a publication.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Landed {
+    /// Its generation.
+    pub generation: u64,
+    /// Whether all workers have it.
+    pub outcome: Result<Arrival, SyncError>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Flight {
+    generation: u64,
+    published: Instant,
+    published_ns: u64,
+}
+
+/// What a worker says of itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Level {
+    /// Generation that it forwards by.
+    pub generation: u64,
+    /// Monotonic clock, nanoseconds, when it began to.
+    pub applied_ns: u64,
+}
+
+/// The way to the workers.
+#[derive(Debug)]
+pub struct Publisher {
+    segment: RoutePublisher,
+    tuning: Tuning,
+    due: Option<Instant>,
+    flights: VecDeque<Flight>,
+    latency: Histogram<u64>,
+    publications: u64,
+    failures: u64,
+}
+
+impl Publisher {
+    /// Opens the segment at `path`, or makes it, and rebuilds the software table from it.
+    ///
+    /// Without `capacity` the table keeps the one it has; with another one its routes stay at their places.
+    ///
+    /// # Errors
+    /// The table cannot be made, mapped or locked, is damaged or of another layout, or has routes at places that a smaller
+    /// one has not. It is then as it was.
+    ///
+    /// # Panics
+    /// Never: the bounds of the histogram are constants.
+    pub fn open(
+        path: &Path,
+        capacity: Option<u32>,
+        tuning: Tuning,
+    ) -> Result<(Self, SoftwareTable), TableError> {
+        let former = || TableReader::open(path).ok().map(|reader| reader.options());
+        let routes = capacity.or_else(|| former().map(|options| options.routes)).unwrap_or(DEFAULT_CAPACITY);
+        let tenants = former().map_or(TENANTS, |options| options.tenants);
+        let segment = RoutePublisher::open_or_create(path, TableOptions { routes, tenants }, incarnation())?;
+        let interval_ms = u64::try_from(tuning.interval.as_millis()).unwrap_or(u64::MAX);
+        segment.set_tuning(interval_ms, u64::try_from(tuning.threshold).unwrap_or(u64::MAX));
+        let mut table = SoftwareTable::new(segment.capacity());
+        for index in 0..segment.capacity() {
+            let Some(entry) = segment.get(index) else { continue };
+            if !placed(&entry).is_some_and(|placed| table.restore(index, placed)) {
+                warn!(index, "a route of the table is not valid or is there twice; it is left alone");
+            }
+        }
+        if !table.is_empty() {
+            info!(routes = table.len(), generation = segment.generation(), "routes taken over");
+        }
+        let latency = Histogram::new_with_bounds(1, 10_000_000_000, 3).expect("1 ns to 10 s, three digits");
+        let made = Self {
+            segment,
+            tuning,
+            due: None,
+            flights: VecDeque::new(),
+            latency,
+            publications: 0,
+            failures: 0,
+        };
+        Ok((made, table))
+    }
+
+    /// Says that changes wait; they are published when [`Publisher::deadline`] has come.
+    pub fn note_changes(&mut self, waiting: usize, now: Instant) {
+        let latest = if waiting >= self.tuning.threshold { now } else { now + self.tuning.interval };
+        if waiting > 0 {
+            self.due = Some(self.due.map_or(latest, |due| due.min(latest)));
+        }
+    }
+
+    /// Whether the batch has become due.
+    pub fn is_due(&self, now: Instant) -> bool {
+        self.due.is_some_and(|due| due <= now)
+    }
+
+    /// Publishes what waits, if anything does; the generation that holds all changes so far.
+    pub fn publish(&mut self, table: &mut SoftwareTable, now: Instant) -> u64 {
+        self.due = None;
+        let changed = table.take_changed();
+        if changed.is_empty() {
+            return self.generation();
+        }
+        for index in changed {
+            match table.get(index) {
+                Some(placed) => self.segment.set(index, &entry(placed)),
+                None => self.segment.clear(index),
+            }
+        }
+        let published_ns = sys::monotonic_ns();
+        let generation = self.segment.publish();
+        self.publications += 1;
+        self.flights.push_back(Flight { generation, published: now, published_ns });
+        generation
+    }
+
+    /// Looks which publications have arrived, given what each worker has applied; no worker means no plane.
+    pub fn look(&mut self, applied: impl Fn() -> Vec<Level>, now: Instant) -> Vec<Landed> {
+        let mut landed = Vec::new();
+        let mut levels = applied();
+        while let Some(flight) = self.flights.front().copied() {
+            let behind =
+                |levels: &[Level]| levels.iter().position(|level| level.generation < flight.generation);
+            // just published: the workers need less time than a trip to the kernel and back
+            while behind(&levels).is_some() && flight.published.elapsed() < LOOK_AT_ONCE {
+                std::hint::spin_loop();
+                levels = applied();
+            }
+            let outcome = match behind(&levels) {
+                None => {
+                    let last = levels.iter().map(|level| level.applied_ns).max();
+                    let latency_ns = last.map(|last| last.saturating_sub(flight.published_ns));
+                    if let Some(ns) = latency_ns {
+                        self.latency.saturating_record(ns);
+                    }
+                    Ok(Arrival { workers: levels.len(), latency_ns })
+                }
+                Some(worker) if now.saturating_duration_since(flight.published) >= SYNC_WITHIN => {
+                    self.failures += 1;
+                    let applied = levels.get(worker).map_or(0, |level| level.generation);
+                    Err(SyncError { worker, applied, generation: flight.generation })
+                }
+                Some(_) => break,
+            };
+            self.flights.pop_front();
+            landed.push(Landed { generation: flight.generation, outcome });
+        }
+        landed
+    }
+
+    /// When something has to be done next: the batch, or a look at the workers, seldomer the longer they take.
+    pub fn deadline(&self, now: Instant) -> Option<Instant> {
+        let look = self.flights.front().map(|flight| {
+            let age = now.saturating_duration_since(flight.published);
+            now + (age / 4).clamp(Duration::from_micros(20), Duration::from_millis(10))
+        });
+        look.into_iter().chain(self.due).min()
+    }
+
+    /// The last publication that is not known to have arrived.
+    pub fn in_flight(&self) -> Option<u64> {
+        self.flights.back().map(|flight| flight.generation)
+    }
+
+    /// Generation of the table in shared memory.
+    pub fn generation(&self) -> u64 {
+        self.segment.generation()
+    }
+
+    /// When changes are published.
+    pub fn tuning(&self) -> Tuning {
+        self.tuning
+    }
+
+    /// Publications of this process, and how many of them failed to arrive.
+    pub fn counts(&self) -> (u64, u64) {
+        (self.publications, self.failures)
+    }
+
+    /// From publication until every worker had it, nanoseconds.
+    pub fn latency(&self) -> &Histogram<u64> {
+        &self.latency
+    }
+}
+
+fn incarnation() -> Incarnation {
+    let pid = std::process::id();
+    Incarnation { pid, start_ticks: sys::start_ticks(pid).unwrap_or(0), boot: 0 }
+}
+
+/// A route as it lies in the segment.
+pub fn entry(placed: &Placed) -> RouteEntry {
+    let route = &placed.route;
+    let (slid, dlid) = route.key();
+    let mut path = [0; 63];
+    path[..route.path().len()].copy_from_slice(route.path());
+    RouteEntry {
+        slid,
+        dlid,
+        p_key: route.p_key(),
+        priority: route.priority(),
+        on_broken: match route.on_broken() {
+            OnBroken::Fallback => on_broken::FALLBACK,
+            OnBroken::Drop => on_broken::DROP,
+        },
+        tenant: placed.tenant,
+        path,
+        path_len: u8::try_from(route.path().len()).expect("a path has at most 63 ports"),
+        id: placed.id,
+    }
+}
+
+/// A route of the segment; `None` if it is no valid route.
+pub fn placed(entry: &RouteEntry) -> Option<Placed> {
+    let path = entry.path.get(..usize::from(entry.path_len))?;
+    let raw = RawRoute {
+        p_key: entry.p_key.into(),
+        priority: entry.priority.into(),
+        on_broken: if entry.on_broken == on_broken::FALLBACK { OnBroken::Fallback } else { OnBroken::Drop },
+        ..RawRoute::new(entry.slid, entry.dlid, path)
+    };
+    Some(Placed { route: Route::try_from(raw).ok()?, tenant: entry.tenant, id: entry.id })
+}

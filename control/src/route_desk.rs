@@ -1,0 +1,267 @@
+//! The part of madctld that deals with routes: changes, files, publications, and who waits for them.
+//!
+//! Owned by the reactor, on its thread. Invariants: a request is answered once; a request that waits for the workers is
+//! answered when all of them have its publication, or after [`crate::publish::SYNC_WITHIN`]; a file that comes in
+//! parts is kept per client and applied with its last part, so that one whose client goes away leaves no trace. With
+//! nothing to publish and nothing in flight there is no deadline.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use madplane_shm::paths::PlanePaths;
+use madplane_shm::status::{MAX_WORKERS, Status};
+use madplane_shm::sync::Ordering::{Acquire, Relaxed};
+use serde_json::Value;
+use tracing::{debug, error, info, warn};
+
+use crate::admin::Reply;
+use crate::admin_routes::{Latency, RouteAction, RoutesDone, RoutesStats};
+use crate::publish::{Landed, Level, Publisher, Tuning};
+use crate::routes::{Change, Route, SoftwareTable, TableError};
+
+/// A full table is logged at most so often.
+const FULL_LOG_PAUSE: Duration = Duration::from_secs(1);
+
+struct Waiting {
+    peer: u64,
+    id: Value,
+    done: RoutesDone,
+}
+
+/// Routes of madctld.
+pub struct RouteDesk {
+    table: SoftwareTable,
+    publisher: Publisher,
+    status: Option<Status>,
+    /// Parts of files, by client, with the numbers of their lines.
+    staged: HashMap<u64, Vec<(u32, Route)>>,
+    waiting: Vec<Waiting>,
+    full_logged: Option<Instant>,
+    full_unlogged: u64,
+}
+
+impl std::fmt::Debug for RouteDesk {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RouteDesk").field("routes", &self.table.len()).finish_non_exhaustive()
+    }
+}
+
+impl RouteDesk {
+    /// Opens the table at `path` and takes over what is in it.
+    ///
+    /// # Errors
+    /// As [`Publisher::open`].
+    pub fn open(path: &Path, capacity: Option<u32>) -> Result<Self, madplane_shm::table::TableError> {
+        let (publisher, table) = Publisher::open(path, capacity, Tuning::default())?;
+        Ok(Self {
+            table,
+            publisher,
+            status: None,
+            staged: HashMap::new(),
+            waiting: Vec::new(),
+            full_logged: None,
+            full_unlogged: 0,
+        })
+    }
+
+    /// The plane is there: its workers are waited for from now on.
+    pub fn plane_came(&mut self, paths: &PlanePaths) {
+        self.status = Status::open(&paths.status_segment())
+            .inspect_err(|error| warn!(%error, "cannot see which routes the workers have"))
+            .ok();
+    }
+
+    /// The plane is gone: nobody is waited for.
+    pub fn plane_gone(&mut self) {
+        self.status = None;
+    }
+
+    /// A client is gone, and with it what it had not finished.
+    pub fn forget(&mut self, peer: u64) {
+        self.staged.remove(&peer);
+        self.waiting.retain(|waiting| waiting.peer != peer);
+    }
+
+    /// Carries out a request; the reply, unless the workers have to have it first.
+    pub fn carry_out(&mut self, peer: u64, id: Value, action: RouteAction, now: Instant) -> Option<Reply> {
+        let changed = match action {
+            RouteAction::Stats => return Some(Reply::done(id, &self.stats())),
+            RouteAction::Sync => Ok((RoutesDone::default(), true)),
+            RouteAction::Add { route, replace, sync } => {
+                let change = Change::Add { route, replace };
+                self.change(&[change]).map_err(|refused| refused.1).map(|done| (done, sync))
+            }
+            RouteAction::Remove { key, sync } => {
+                self.change(&[Change::Remove(key)]).map_err(|refused| refused.1).map(|done| (done, sync))
+            }
+            RouteAction::Flush { sync } => {
+                let removed = self.table.clear().removed;
+                Ok((RoutesDone { removed, ..RoutesDone::default() }, sync))
+            }
+            RouteAction::Load { lines, more, replace, sync } => {
+                let staged = self.staged.entry(peer).or_default();
+                staged.extend(lines);
+                if more && staged.len() <= self.table.capacity() as usize {
+                    return Some(Reply::done(id, &self.describe(RoutesDone::default())));
+                }
+                // a file with more lines than there are places cannot be applied whatever follows
+                self.load(peer, replace).map(|done| (done, sync))
+            }
+        };
+        let (done, sync) = match changed {
+            Ok(changed) => changed,
+            Err(text) => return Some(Reply::failed(id, text)),
+        };
+        if !sync {
+            self.publisher.note_changes(self.table.changed(), now);
+            let done = self.describe(done);
+            if self.publisher.is_due(now) {
+                self.publisher.publish(&mut self.table, now);
+            }
+            return Some(Reply::done(id, &done));
+        }
+        let generation = self.publisher.publish(&mut self.table, now);
+        let done = RoutesDone { generation, ..self.describe(done) };
+        if self.publisher.in_flight().is_none() {
+            // every worker had the last publication already
+            return Some(Reply::done(
+                id,
+                &RoutesDone { synced: true, workers: self.applied().len(), ..done },
+            ));
+        }
+        self.waiting.push(Waiting { peer, id, done });
+        None
+    }
+
+    fn load(&mut self, peer: u64, replace: bool) -> Result<RoutesDone, String> {
+        let lines = self.staged.remove(&peer).unwrap_or_default();
+        let changes: Vec<Change> =
+            lines.iter().map(|(_, route)| Change::Add { route: route.clone(), replace }).collect();
+        self.change(&changes).map_err(|(position, text)| {
+            let line = lines.get(position).map_or(0, |(line, _)| *line);
+            format!("line {line}: {text}")
+        })
+    }
+
+    fn change(&mut self, changes: &[Change]) -> Result<RoutesDone, (usize, String)> {
+        match self.table.apply(changes) {
+            Ok(applied) => {
+                info!(
+                    version = applied.version,
+                    added = applied.added,
+                    replaced = applied.replaced,
+                    removed = applied.removed,
+                    "routes changed"
+                );
+                let (added, replaced, removed) = (applied.added, applied.replaced, applied.removed);
+                Ok(RoutesDone { added, replaced, removed, ..RoutesDone::default() })
+            }
+            Err(refused) => {
+                if let TableError::Full { capacity, .. } = refused.why {
+                    self.log_full(capacity);
+                }
+                Err((refused.position, refused.why.to_string()))
+            }
+        }
+    }
+
+    fn log_full(&mut self, capacity: u32) {
+        let now = Instant::now();
+        if self.full_logged.is_some_and(|last| now.duration_since(last) < FULL_LOG_PAUSE) {
+            self.full_unlogged += 1;
+            return;
+        }
+        self.full_logged = Some(now);
+        let unlogged = std::mem::take(&mut self.full_unlogged);
+        warn!(unlogged, "DR table full (max={capacity}), refusing route");
+    }
+
+    /// Fills in how the table is now.
+    fn describe(&self, done: RoutesDone) -> RoutesDone {
+        RoutesDone {
+            version: self.table.version(),
+            routes: self.table.len(),
+            capacity: self.table.capacity(),
+            generation: self.publisher.generation(),
+            ..done
+        }
+    }
+
+    fn stats(&self) -> RoutesStats {
+        let (publications, failures) = self.publisher.counts();
+        let tuning = self.publisher.tuning();
+        RoutesStats {
+            version: self.table.version(),
+            generation: self.publisher.generation(),
+            routes: self.table.len(),
+            capacity: self.table.capacity(),
+            unpublished: self.table.changed(),
+            sync_interval_ms: u64::try_from(tuning.interval.as_millis()).unwrap_or(u64::MAX),
+            sync_threshold: tuning.threshold,
+            publications,
+            failures,
+            hw_sync_latency: Latency::of(self.publisher.latency()),
+        }
+    }
+
+    /// Does what has become due; replies to those who waited.
+    pub fn on_time(&mut self, now: Instant) -> Vec<(u64, Reply)> {
+        if self.publisher.is_due(now) {
+            self.publisher.publish(&mut self.table, now);
+        }
+        let status = self.status.as_ref();
+        let landed = self.publisher.look(|| applied(status), now);
+        landed.into_iter().flat_map(|landed| self.on_landed(&landed)).collect()
+    }
+
+    fn on_landed(&mut self, landed: &Landed) -> Vec<(u64, Reply)> {
+        match &landed.outcome {
+            Ok(arrival) => {
+                debug!(landed.generation, arrival.workers, arrival.latency_ns, "routes are with the workers");
+            }
+            Err(late) => error!("{late}"),
+        }
+        let (now, later) = std::mem::take(&mut self.waiting)
+            .into_iter()
+            .partition(|waiting| waiting.done.generation <= landed.generation);
+        self.waiting = later;
+        let reply = |waiting: Waiting| match &landed.outcome {
+            Ok(arrival) => {
+                let (workers, hw_sync_latency_ns) = (arrival.workers, arrival.latency_ns);
+                let done = RoutesDone { synced: true, workers, hw_sync_latency_ns, ..waiting.done };
+                (waiting.peer, Reply::done(waiting.id, &done))
+            }
+            Err(late) => (waiting.peer, Reply::failed(waiting.id, late.to_string())),
+        };
+        let now: Vec<Waiting> = now;
+        now.into_iter().map(reply).collect()
+    }
+
+    /// When [`RouteDesk::on_time`] wants to be called next.
+    pub fn deadline(&self, now: Instant) -> Option<Instant> {
+        self.publisher.deadline(now)
+    }
+
+    /// Publishes what waits, for the last time.
+    pub fn finish(&mut self, now: Instant) {
+        self.publisher.publish(&mut self.table, now);
+    }
+
+    fn applied(&self) -> Vec<Level> {
+        applied(self.status.as_ref())
+    }
+}
+
+/// What each worker has applied; nothing if no plane runs.
+fn applied(status: Option<&Status>) -> Vec<Level> {
+    let Some(status) = status else { return Vec::new() };
+    let workers = usize::try_from(status.plane().workers.load(Relaxed)).unwrap_or(MAX_WORKERS);
+    let level = |index| {
+        let block = status.worker(index);
+        // pairs with the worker's release: its clock reading is that of this generation or a later one
+        let generation = block.applied_generation.load(Acquire);
+        Level { generation, applied_ns: block.applied_ns.load(Relaxed) }
+    };
+    (0..workers.min(MAX_WORKERS)).map(level).collect()
+}
