@@ -2,15 +2,19 @@
 //!
 //! `hop [ROUNDS] [radix=36,levels=3]`. Prints build time and resident size of the fabric, then nanoseconds per hop (long
 //! against short paths through the same links) and per NodeInfo over four hops to random hosts, with the whole answer way.
+//! Then the same exchanges by LID over 1, 2, 4 and 6 hops: by forwarding tables, pinned with every route looking at its
+//! links anew for each request, and pinned with resolved routes; the three interleaved, best of seven.
 //! Processor time of a single thread; run it pinned. Every answer is checked before anything is timed.
 #![allow(clippy::print_stdout, reason = "prints its measurements")]
 
-use madplane_engine::{FabricOptions, FabricPlan, NodeId, Packet, PeerEvent, Shard, Sink};
+use madplane_engine::{FabricOptions, FabricPlan, NodeId, Packet, PeerEvent, PinnedRoute, Shard, Sink};
 use madplane_shm::drop_reason::DropReason;
 use madplane_topology::{NodeKind, PortRef, Topology, from_spec};
-use madplane_wire::SmpMut;
-use madplane_wire::mad::method;
-use madplane_wire::smp::attr;
+use madplane_wire::mad::{class, method};
+use madplane_wire::smp::port_info::field as pi;
+use madplane_wire::smp::switch_info::field as si;
+use madplane_wire::smp::{attr, port_info::state};
+use madplane_wire::{MadMut, SmpMut};
 use std::hint::black_box;
 use std::slice::from_ref;
 use std::time::Instant;
@@ -94,9 +98,171 @@ fn main() {
         best = best.min(time(&mut shard, host, &requests, rounds));
     }
     println!("PortInfo over 4 hops to {} random hosts: {best:.1} ns, {:.2} M/s", requests.len(), 1e3 / best);
+    compare_routing(&mut shard, &topology, host, rounds / 4);
+}
+
+/// Forwarding tables against pinned routes, for SMPs and GMPs.
+fn compare_routing(shard: &mut Shard, topology: &Topology, host: NodeId, rounds: u32) {
+    let paths = bring_up(shard, topology, host);
+    for hops in [1, 2, 4, 6] {
+        let routes: Vec<PinnedRoute> = (0..)
+            .zip(&paths)
+            .filter(|(_, path)| path.len() == hops)
+            .take(4096)
+            .map(|(node, path)| {
+                let mut route = PinnedRoute { slid: lid(host), dlid: lid(node), ..PinnedRoute::default() };
+                route.path[..hops].copy_from_slice(path);
+                route.path_len = u8::try_from(hops).expect("few hops");
+                route
+            })
+            .collect();
+        for (kind, make) in [("SMP", by_lid as fn(u16) -> Packet), ("GMP", gmp)] {
+            let requests: Vec<Packet> = routes.iter().map(|route| make(route.dlid)).collect();
+            let (mut lft, mut anew, mut cached) = (f64::MAX, f64::MAX, f64::MAX);
+            for _ in 0..7 {
+                (0..).zip(&routes).for_each(|(index, _)| assert!(shard.set_route(index, None)));
+                lft = lft.min(time(shard, host, &requests, rounds));
+                (0..).zip(&routes).for_each(|(index, route)| assert!(shard.set_route(index, Some(route))));
+                let before = shard.pinned_activity();
+                anew = anew.min(time_with(shard, host, &requests, rounds, Shard::forget_link_states));
+                let between = shard.pinned_activity();
+                assert!(between.cache_misses - before.cache_misses >= u64::from(rounds));
+                cached = cached.min(time(shard, host, &requests, rounds));
+                let after = shard.pinned_activity();
+                assert!(after.cache_misses - between.cache_misses <= requests.len() as u64 + 1);
+            }
+            println!(
+                "{kind} over {hops} hops to {} nodes: tables {lft:.1} ns, pinned {anew:.1} ns ({:.2}x), resolved {cached:.1} ns ({:.2}x)",
+                requests.len(),
+                lft / anew,
+                lft / cached
+            );
+        }
+    }
+}
+
+fn lid(node: NodeId) -> u16 {
+    u16::try_from(node + 1).expect("fewer nodes than LIDs")
+}
+
+fn by_lid(dlid: u16) -> Packet {
+    let mut pkt = Packet { dlid, ..Packet::default() };
+    SmpMut::new(&mut pkt.mad).init_lid_routed(method::GET, attr::NODE_INFO, 0, 1);
+    pkt
+}
+
+/// ClassPortInfo of the performance agent.
+fn gmp(dlid: u16) -> Packet {
+    let mut pkt = Packet { dlid, src_qp: 1, dst_qp: 1, q_key: 0x8001_0000, ..Packet::default() };
+    let mut mad = MadMut::new(&mut pkt.mad);
+    mad.set_base_version(1);
+    mad.set_mgmt_class(class::PERF);
+    mad.set_class_version(1);
+    mad.set_method(method::GET);
+    mad.set_tid(1);
+    mad.set_attr_id(1);
+    pkt
+}
+
+/// Gives every node a LID, makes links Active, and routes between `host` and everybody else by a random tree of shortest
+/// paths. Returns the path to each node.
+fn bring_up(shard: &mut Shard, topology: &Topology, host: NodeId) -> Vec<Vec<u8>> {
+    let mut seed = 0x9E37_79B9_7F4A_7C15_u64;
+    let mut roll = || {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        seed >> 33
+    };
+    // each level chooses its parents among the links from the level before; the last choice wins, at random
+    let mut paths: Vec<Vec<u8>> = vec![Vec::new(); topology.nodes.len()];
+    let mut back = vec![0_u8; topology.nodes.len()];
+    let mut level = vec![host];
+    while !level.is_empty() {
+        let mut next = Vec::new();
+        for &node in &level {
+            let path = paths[node as usize].clone();
+            for (number, port) in (0_u8..).zip(&topology.nodes[node as usize].ports) {
+                let Some(end) = port.peer else { continue };
+                let known = &paths[end.node as usize];
+                if end.node == host || (!known.is_empty() && known.len() <= path.len()) {
+                    continue;
+                }
+                if known.is_empty() {
+                    next.push(end.node);
+                } else if roll() % 3 != 0 {
+                    continue;
+                }
+                let mut path = path.clone();
+                path.push(number);
+                (paths[end.node as usize], back[end.node as usize]) = (path, end.port);
+            }
+        }
+        level = next;
+    }
+    let mut tables = vec![vec![255_u8; 14_016]; topology.nodes.len()];
+    for (node, path) in (0..).zip(&paths) {
+        let mut at = host;
+        for port in path {
+            tables[at as usize][usize::from(lid(node))] = *port;
+            at = topology.nodes[at as usize].ports[usize::from(*port)].peer.expect("cabled").node;
+        }
+        assert_eq!(at, node, "every node is reached");
+        tables[node as usize][usize::from(lid(node))] = 0;
+        tables[node as usize][usize::from(lid(host))] = back[node as usize];
+    }
+    let mut sink = Count::default();
+    let mut set = |shard: &mut Shard, node: NodeId, attribute: u16, modifier: u32, data: &[u8]| {
+        let mut pkt = Packet::default();
+        SmpMut::new(&mut pkt.mad).init_directed(method::SET, attribute, modifier, 1, &[]);
+        pkt.mad[64..64 + data.len()].copy_from_slice(data);
+        let port = u8::from(topology.nodes[node as usize].kind != NodeKind::Switch);
+        shard.send(0, node, port, &mut pkt, &mut sink);
+    };
+    // an adapter's answer shows the table of the port that was asked, like a switch port's
+    let mut keys = [0; 64];
+    keys[..2].fill(0xFF);
+    for (id, node) in (0..).zip(&topology.nodes) {
+        if node.kind == NodeKind::Switch {
+            for (block, entries) in (0..).zip(tables[id as usize].chunks_exact(64)) {
+                set(shard, id, attr::LFT, block, entries);
+            }
+            let mut data = [0; 64];
+            si::LINEAR_FDB_TOP.set(&mut data, 14_015);
+            set(shard, id, attr::SWITCH_INFO, 0, &data);
+            set(shard, id, attr::PKEY_TABLE, 0, &keys);
+        } else {
+            set(shard, id, attr::PKEY_TABLE, 0, &keys);
+        }
+        for (number, port) in (0_u8..).zip(&node.ports) {
+            let endport = (node.kind == NodeKind::Switch) == (number == 0);
+            if port.peer.is_none() && !endport || (number == 0 && node.kind != NodeKind::Switch) {
+                continue;
+            }
+            for wanted in [state::ARMED, state::ACTIVE] {
+                let mut data = shard.port_info(id, number).expect("own port");
+                pi::PORT_STATE.set(&mut data, if number == 0 { 0 } else { u64::from(wanted) });
+                pi::PORT_PHYS_STATE.set(&mut data, 0);
+                if endport {
+                    pi::LID.set(&mut data, u64::from(lid(id)));
+                    pi::MASTER_SM_LID.set(&mut data, 1);
+                }
+                set(shard, id, attr::PORT_INFO, u32::from(number), &data);
+            }
+        }
+    }
+    paths
 }
 
 fn time(shard: &mut Shard, host: NodeId, requests: &[Packet], rounds: u32) -> f64 {
+    time_with(shard, host, requests, rounds, |_| ())
+}
+
+fn time_with(
+    shard: &mut Shard,
+    host: NodeId,
+    requests: &[Packet],
+    rounds: u32,
+    before_each: impl Fn(&mut Shard),
+) -> f64 {
     let mut sink = Count::default();
     let start = cpu_ns();
     let mut pkt = Packet::default();
@@ -104,6 +270,7 @@ fn time(shard: &mut Shard, host: NodeId, requests: &[Packet], rounds: u32) -> f6
     for now in 0..u64::from(rounds) {
         if let Some(request) = next.next() {
             pkt.clone_from(request);
+            before_each(shard);
             shard.send(now, host, 1, black_box(&mut pkt), &mut sink);
         }
     }

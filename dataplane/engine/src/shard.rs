@@ -45,6 +45,8 @@ pub struct Shard {
     pub(crate) nodes: Vec<NodeCold>,
     pub(crate) switches: Vec<Switch>,
     remote: Vec<RemoteEnd>,
+    /// Per port, whom it never refuses whatever they carry: [`gmp::LEAVES_FREELY`] and [`gmp::ENTERS_FREELY`].
+    freely: Vec<u8>,
     pub(crate) traps: Traps,
     pub(crate) pinned: Routes,
 }
@@ -126,6 +128,7 @@ impl Shard {
             nodes: Vec::with_capacity(range.len()),
             switches: Vec::new(),
             remote: Vec::new(),
+            freely: vec![gmp::LEAVES_FREELY | gmp::ENTERS_FREELY; port_count],
             traps: Traps::default(),
             pinned: Routes::new(plan.cabling(), base..plan.port_base(range.end)),
         };

@@ -7,7 +7,7 @@ use super::Shard;
 use crate::agent::pma::event;
 use crate::agent::trap::KeyViolation;
 use crate::lid_route;
-use crate::node::PortCold;
+use crate::node::{DEFAULT_SL_TO_VL, PortCold};
 use crate::packet::Packet;
 use crate::partition::{find_match, p_key_matches};
 use crate::smi::{self, SmiNode, Verdict};
@@ -18,6 +18,11 @@ use madplane_wire::smp::port_info::state;
 
 /// Q_Key of QP1.
 pub(crate) const GSI_Q_KEY: u32 = 0x8001_0000;
+
+/// Neither partition enforcement nor a VL ever stops a GMP that leaves by a port.
+pub(super) const LEAVES_FREELY: u8 = 1;
+/// Partition enforcement never stops a GMP that enters by a port.
+pub(super) const ENTERS_FREELY: u8 = 2;
 
 impl Shard {
     /// A client of endport `at` sends.
@@ -249,15 +254,22 @@ fn enforced(cold: &PortCold, side: Field, p_key: u16) -> bool {
     side.get_bool(&cold.info) && !cold.p_keys().iter().any(|entry| p_key_matches(p_key, *entry))
 }
 
-/// Whether no GMP is ever refused on its way out of the port of `cold` from `input`.
-pub(super) fn departs_freely(cold: &PortCold, input: u8, is_switch: bool) -> bool {
-    let enforced = is_switch && pi::PARTITION_ENFORCEMENT_OUTBOUND.get_bool(&cold.info);
-    !enforced && (0..16).all(|sl| vl_refused(Some(cold), input, sl).is_none())
-}
-
-/// Whether no GMP is ever refused on its way into the port of `cold`.
-pub(super) fn enters_freely(cold: &PortCold, is_switch: bool) -> bool {
-    !(is_switch && pi::PARTITION_ENFORCEMENT_INBOUND.get_bool(&cold.info))
+/// For whom a port is open without a question, apart from its state: [`LEAVES_FREELY`] and [`ENTERS_FREELY`].
+///
+/// Says no where in doubt: a map that names VL8 to VL14 is looked at for each packet.
+pub(super) fn freely(cold: &PortCold, is_switch: bool) -> u8 {
+    let info = &cold.info;
+    let inoperable: u64 = match pi::OPERATIONAL_VLS.get_u8(info) {
+        0 | 1 => u64::MAX,
+        2 => 0xEEEE_EEEE_EEEE_EEEE,
+        3 => 0xCCCC_CCCC_CCCC_CCCC,
+        _ => 0x8888_8888_8888_8888,
+    };
+    let carried = |map: &[u8; 8]| u64::from_be_bytes(*map) & inoperable == 0;
+    let maps = cold.tables.as_ref().and_then(|t| t.sl_to_vl.as_deref()).unwrap_or(&[DEFAULT_SL_TO_VL]);
+    let leaves = !(is_switch && pi::PARTITION_ENFORCEMENT_OUTBOUND.get_bool(info)) && maps.iter().all(carried);
+    let enters = !(is_switch && pi::PARTITION_ENFORCEMENT_INBOUND.get_bool(info));
+    (if leaves { LEAVES_FREELY } else { 0 }) | if enters { ENTERS_FREELY } else { 0 }
 }
 
 /// Whether the VL that `sl` maps to between `input` and the port of `cold` cannot carry data.

@@ -62,7 +62,6 @@ impl Shard {
         let Some(hot) = self.ports.get(first as usize) else { return };
         let (is_switch, num_ports, local) = (hot.is_switch, hot.num_ports, hot.node);
         self.traps.forget(first, num_ports);
-        self.pinned.epoch += 1;
         if let Some(cold) = self.nodes.get_mut(local as usize) {
             cold.trap_tid = 0;
             if let Some(switch) = self.switches.get_mut(cold.switch as usize) {
@@ -75,6 +74,7 @@ impl Shard {
                 (hot.xmit_pkts, hot.rcv_pkts) = (0, 0);
                 cold.power_cycle();
             }
+            self.carriage_changed(at);
             if at != first {
                 self.take_down(at, Cause::Link, sink);
                 // power off clears what the fall of the link has counted

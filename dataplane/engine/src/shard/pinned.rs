@@ -11,8 +11,8 @@
 //! pinned: they report broken links.
 
 use super::Shard;
-use super::gmp::{departs_freely, enters_freely};
-use crate::node::{PortCold, PortHot, REMOTE};
+use super::gmp::{self, ENTERS_FREELY, LEAVES_FREELY};
+use crate::node::{PortHot, REMOTE};
 use crate::packet::Packet;
 use crate::partition::p_key_matches;
 use crate::pinned::table::{CLEAN_ALL, CLEAN_GMP, CLEAN_REVERSE_SHIFT, CLEAN_SMP, Hop, NO_ORIGIN, Slot};
@@ -47,6 +47,16 @@ impl Shard {
     /// How often packets found their route resolved, since the shard was built.
     pub fn pinned_activity(&self) -> PinnedActivity {
         self.pinned.activity
+    }
+
+    /// A Set or a power cycle changed what port `at` lets pass.
+    pub(crate) fn carriage_changed(&mut self, at: u32) {
+        self.pinned.epoch += 1;
+        if let (Some(freely), Some(hot), Some(cold)) =
+            (self.freely.get_mut(at as usize), self.ports.get(at as usize), self.cold.get(at as usize))
+        {
+            *freely = gmp::freely(cold, hot.is_switch);
+        }
     }
 
     /// Makes every route look at its links again; for measurements.
@@ -252,7 +262,7 @@ impl Shard {
     /// Sees to it that the route at `index` is resolved from `origin` for the links as they are.
     #[inline(always)]
     fn resolve(&mut self, index: u32, origin: u32) {
-        let Self { pinned, ports, cold, .. } = self;
+        let Self { pinned, ports, freely, .. } = self;
         let Some(slot) = pinned.slots.get_mut(index as usize) else { return };
         if slot.epoch == pinned.epoch && slot.origin == origin {
             pinned.activity.cache_hits += 1;
@@ -263,7 +273,7 @@ impl Shard {
             slot.follow(&pinned.cabling, &pinned.own, origin);
         }
         slot.epoch = pinned.epoch;
-        slot.clean = inspect(slot, ports, cold);
+        slot.clean = inspect(slot, ports, freely);
     }
 }
 
@@ -314,23 +324,16 @@ fn clean_bit(pin: Pin, pkt: &Packet) -> u8 {
 }
 
 /// For whom every end of a hop in this shard is open without a question, as [`Slot::clean`].
-fn inspect(slot: &Slot, ports: &[PortHot], cold: &[PortCold]) -> u8 {
+fn inspect(slot: &Slot, ports: &[PortHot], freely: &[u8]) -> u8 {
     if slot.reached != slot.route.path_len {
         return 0;
     }
-    let mut clean = CLEAN_ALL;
-    let mut input = 0;
-    let mut hops = slot.hops.iter().peekable();
-    while let Some(hop) = hops.next() {
-        let back_input =
-            hops.peek().and_then(|next| Some(number(ports.get(next.near as usize)?, next.near))).unwrap_or(0);
-        let near = end_is_open(ports, cold, hop.near, input);
-        let far = end_is_open(ports, cold, hop.far, back_input);
-        clean &= near.leave | near.enter << CLEAN_REVERSE_SHIFT;
-        clean &= far.enter | far.leave << CLEAN_REVERSE_SHIFT;
-        input = ports.get(hop.far as usize).map_or(0, |hot| number(hot, hop.far));
-    }
-    clean
+    slot.hops.iter().fold(CLEAN_ALL, |clean, hop| {
+        let (near, far) = (open_end(ports, freely, hop.near), open_end(ports, freely, hop.far));
+        clean
+            & (near.leave | near.enter << CLEAN_REVERSE_SHIFT)
+            & (far.enter | far.leave << CLEAN_REVERSE_SHIFT)
+    })
 }
 
 /// Who may leave and enter by a port, as [`CLEAN_SMP`] and [`CLEAN_GMP`].
@@ -339,15 +342,16 @@ struct Open {
     enter: u8,
 }
 
-fn end_is_open(ports: &[PortHot], cold: &[PortCold], at: u32, input: u8) -> Open {
+#[inline(always)]
+fn open_end(ports: &[PortHot], freely: &[u8], at: u32) -> Open {
     // the end of another shard is looked at there
-    let (Some(hot), Some(cold)) = (ports.get(at as usize), cold.get(at as usize)) else {
+    let (Some(hot), Some(freely)) = (ports.get(at as usize), freely.get(at as usize)) else {
         return Open { leave: CLEAN_SMP | CLEAN_GMP, enter: CLEAN_SMP | CLEAN_GMP };
     };
     let smp = if hot.state >= state::INIT { CLEAN_SMP } else { 0 };
     let gmp = |open: bool| if open { CLEAN_GMP } else { 0 };
     Open {
-        leave: smp | gmp(hot.state == state::ACTIVE && departs_freely(cold, input, hot.is_switch)),
-        enter: smp | gmp(hot.state >= state::ARMED && enters_freely(cold, hot.is_switch)),
+        leave: smp | gmp(hot.state == state::ACTIVE && freely & LEAVES_FREELY != 0),
+        enter: smp | gmp(hot.state >= state::ARMED && freely & ENTERS_FREELY != 0),
     }
 }

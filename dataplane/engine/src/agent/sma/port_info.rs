@@ -127,7 +127,7 @@ impl Shard {
         }
         if *info != before {
             // enforcement and operational VLs decide what a hop carries
-            self.pinned.epoch += 1;
+            self.carriage_changed(at);
         }
         if effects.visible {
             self.port_changed(at, sink);

@@ -92,12 +92,14 @@ impl Shard {
                 .get_or_insert_with(|| vec![DEFAULT_SL_TO_VL; inputs].into_boxed_slice());
             if let Some(slot) = maps.get_mut(usize::from(input)) {
                 *slot = *map;
-                self.pinned.epoch += 1;
             }
         }
         let map = cold.sl_to_vl(input);
         data.fill(0);
         data[..8].copy_from_slice(&map);
+        if request.is_set {
+            self.carriage_changed(at);
+        }
         0
     }
 
