@@ -14,9 +14,10 @@
 //! What holds at every instruction of the writer, also if it is killed there: the bank that `generation` names is
 //! complete. [`Writer::open`] makes the other one equal to it again.
 //!
-//! **A full pass under fire.** A reader that has lost the journal copies all entries in chunks, each chunk validated by
-//! itself, and then follows the journal from where it stood before the first chunk. What did not change since then is the
-//! same in both generations, and what did is read again, so the result is one generation and not a mix.
+//! **Long copies under fire.** A reader that has lost the journal copies all entries in chunks, each chunk validated by
+//! itself, and then follows the journal from where it stood before the first chunk, again chunk by chunk, until it meets
+//! the head of a generation. What did not change since then is the same in both generations, and what did is read again,
+//! so the result is one generation and not a mix. A chunk is short enough to be copied between two publications.
 //!
 //! Nothing here knows what an entry means, maps memory, or decides when to publish. Entries are delivered only after they
 //! have been validated; until then they stay in private memory.
@@ -26,8 +27,6 @@ use crate::table::TableMemory;
 
 /// Marks a bank that is being written.
 const BEING_WRITTEN: u64 = 0;
-/// Entries of a chunk of a full pass.
-const CHUNK_ENTRIES: u32 = 256;
 const NOT_STAGED: u32 = u32::MAX;
 
 /// Where the writer is; for tests that end it there.
@@ -293,13 +292,18 @@ impl<M: TableMemory> Reader<M> {
             return done;
         }
         let mut base = (self.generation != 0).then_some(self.head);
+        let (mut tries, mut reached) = (0, base);
         loop {
             if let Some(view) = self.attempt(&mut base, &mut done.retries) {
                 self.deliver(view, accept, &mut done);
                 return done;
             }
             done.retries += 1;
-            if done.retries > M::RETRIES {
+            // an attempt that came further along the journal is no wasted one
+            let advanced = base.is_some() && reached.is_some() && base != reached;
+            tries = if advanced { 1 } else { tries + 1 };
+            reached = base;
+            if tries > M::RETRIES {
                 self.forget();
                 done.complete = false;
                 return done;
@@ -308,35 +312,44 @@ impl<M: TableMemory> Reader<M> {
         }
     }
 
-    /// Stages all that changed since journal position `base`, or everything if that is lost.
+    /// Stages all that changed since journal position `base`, or everything if that is lost; `None` if overtaken.
     fn attempt(&mut self, base: &mut Option<u64>, retries: &mut u32) -> Option<View> {
-        let from = match *base {
+        let mut from = match *base {
             Some(from) => from,
             None => *base.insert(self.full_pass(retries)?),
         };
-        let view = self.enter()?;
-        let kept = view.head.wrapping_sub(from) <= self.memory.journal_words() && self.follow(view, from);
-        if !self.is_intact(view) {
-            return None;
+        // a writer that is faster than this reader is not run after for ever
+        for _ in 0..=2 * self.memory.journal_words() / u64::from(M::CHUNK) {
+            let view = self.enter()?;
+            let behind = view.head.wrapping_sub(from);
+            let take = behind.min(u64::from(M::CHUNK));
+            let kept = behind <= self.memory.journal_words() && self.follow(view, from, take);
+            if !self.is_intact(view) {
+                return None;
+            }
+            if !kept {
+                *base = None;
+                return None;
+            }
+            from = from.wrapping_add(take);
+            *base = Some(from);
+            if from == view.head {
+                return Some(view);
+            }
         }
-        if !kept {
-            *base = None;
-            return None;
-        }
-        Some(view)
+        None
     }
 
-    /// Stages the entries that the journal names; false if it has been written over.
-    fn follow(&mut self, view: View, from: u64) -> bool {
-        let mut position = from;
-        while position != view.head {
+    /// Stages the entries that `take` journal words name; false if one has been written over.
+    fn follow(&mut self, view: View, from: u64, take: u64) -> bool {
+        for ahead in 0..take {
+            let position = from.wrapping_add(ahead);
             let word = self.memory.journal(position).load(Ordering::Relaxed);
             let index = index_of(word);
             if word != journal_word(position, index) || index >= self.memory.entries() {
                 return false;
             }
             self.stage(view, index);
-            position = position.wrapping_add(1);
         }
         true
     }
@@ -350,7 +363,7 @@ impl<M: TableMemory> Reader<M> {
         }
         let mut first = 0;
         while first < self.memory.entries() {
-            let end = self.memory.entries().min(first + CHUNK_ENTRIES);
+            let end = self.memory.entries().min(first + M::CHUNK);
             let mut tries = 0;
             while !self.chunk(first, end) {
                 tries += 1;

@@ -36,8 +36,8 @@ pub const DEFAULT_ROUTES: u32 = 1024;
 pub const DEFAULT_TENANTS: u32 = 64;
 /// Most ports in a path.
 pub const MAX_PATH_PORTS: usize = 63;
-/// Words of the journal.
-pub const JOURNAL_WORDS: u64 = 4096;
+/// Least number of journal words.
+pub const MIN_JOURNAL_WORDS: u32 = 4096;
 /// Words of a route in a bank.
 pub const ROUTE_WORDS: usize = 16;
 /// Bytes kept for a tenant in a bank.
@@ -46,7 +46,6 @@ pub const TENANT_BYTES: usize = 256;
 const GENERATION_AT: usize = 128;
 const CONTROL_AT: usize = 256;
 const JOURNAL_AT: usize = 4096;
-const BANK_0_AT: usize = JOURNAL_AT + 8 * 4096;
 const BANK_HEADER_BYTES: usize = 128;
 const ROUTE_BYTES: usize = ROUTE_WORDS * 8;
 
@@ -206,6 +205,8 @@ pub trait TableMemory {
     type Entry: Copy + Default + AsRef<[u64]> + AsMut<[u64]> + std::fmt::Debug;
     /// How often a copy that the writer overtook is begun again.
     const RETRIES: u32 = 8;
+    /// Entries copied between two looks at whether the writer has come.
+    const CHUNK: u32 = 32;
     /// Number of entries.
     fn entries(&self) -> u32;
     /// Number of journal words, a power of two.
@@ -289,7 +290,7 @@ const _: () = {
     assert!(size_of::<TableControl>() == 128 && align_of::<TableControl>() == 128);
     assert!(size_of::<BankHeader>() == BANK_HEADER_BYTES && align_of::<BankHeader>() == 128);
     assert!(size_of::<RouteRecord>() == ROUTE_BYTES && align_of::<RouteRecord>() == 128);
-    assert!(JOURNAL_WORDS.is_power_of_two() && BANK_0_AT == 36_864);
+    assert!(MIN_JOURNAL_WORDS.is_power_of_two() && (MIN_JOURNAL_WORDS * 8).is_multiple_of(4096));
 };
 
 /// How many routes and tenants a table holds.
@@ -373,6 +374,8 @@ pub(crate) fn io_error(path: &Path) -> impl Fn(io::Error) -> TableError {
 /// Where everything lies in a table of given capacities.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Geometry {
+    /// Room for one change of every route: who misses that much needs all of them anyway.
+    pub(crate) journal_words: usize,
     pub(crate) bank_at: [usize; 2],
     pub(crate) bank_bytes: usize,
     pub(crate) tenants_at: usize,
@@ -387,15 +390,17 @@ impl Geometry {
         }
         let tenants_at = BANK_HEADER_BYTES + routes as usize * ROUTE_BYTES;
         let bank_bytes = (tenants_at + tenants as usize * TENANT_BYTES).next_multiple_of(4096);
-        let bank_at = [BANK_0_AT, BANK_0_AT + bank_bytes];
-        Ok(Self { bank_at, bank_bytes, tenants_at, total: BANK_0_AT + 2 * bank_bytes })
+        let journal_words = routes.next_power_of_two().max(MIN_JOURNAL_WORDS) as usize;
+        let first = JOURNAL_AT + journal_words * 8;
+        let bank_at = [first, first + bank_bytes];
+        Ok(Self { journal_words, bank_at, bank_bytes, tenants_at, total: first + 2 * bank_bytes })
     }
 
     /// The stored geometry words, each with its name and the value it has to have.
     fn words(self, control: &TableControl) -> [(&'static str, &AtomicU64, u64); 6] {
         [
             ("journal_at", &control.journal_at, JOURNAL_AT as u64),
-            ("journal_words", &control.journal_words, JOURNAL_WORDS),
+            ("journal_words", &control.journal_words, self.journal_words as u64),
             ("bank_at[0]", &control.bank_at[0], self.bank_at[0] as u64),
             ("bank_at[1]", &control.bank_at[1], self.bank_at[1] as u64),
             ("bank_bytes", &control.bank_bytes, self.bank_bytes as u64),
@@ -473,7 +478,7 @@ impl SharedTable {
             header: mapping.place(0, 1)?,
             generation: mapping.place(GENERATION_AT, 1)?,
             control: mapping.place(CONTROL_AT, 1)?,
-            journal: mapping.place(JOURNAL_AT, usize::try_from(JOURNAL_WORDS).ok()?)?,
+            journal: mapping.place(JOURNAL_AT, geometry.journal_words)?,
             heads: [head(0)?, head(1)?],
             routes: [routes(0)?, routes(1)?],
         })
@@ -526,7 +531,7 @@ impl TableMemory for SharedTable {
     }
 
     fn journal_words(&self) -> u64 {
-        JOURNAL_WORDS
+        self.journal.len() as u64
     }
 
     fn generation(&self) -> &AtomicU64 {
@@ -554,8 +559,9 @@ impl TableMemory for SharedTable {
     }
 
     fn journal(&self, position: u64) -> &AtomicU64 {
-        // masked, so below the journal's length
-        let at = (position & (JOURNAL_WORDS - 1)) as usize;
+        // the length is a power of two
+        #[expect(clippy::cast_possible_truncation, reason = "masked to the journal's length")]
+        let at = (position & (self.journal.len() as u64 - 1)) as usize;
         &self.journal[at]
     }
 }
@@ -563,7 +569,7 @@ impl TableMemory for SharedTable {
 /// Where the parts of the segment lie, for [`crate::layout::listing`].
 pub(crate) fn placement() -> String {
     format!(
-        "table generation {GENERATION_AT} control {CONTROL_AT} journal {JOURNAL_AT} x {JOURNAL_WORDS} bank {BANK_0_AT}: header \
+        "table generation {GENERATION_AT} control {CONTROL_AT} journal {JOURNAL_AT} x {MIN_JOURNAL_WORDS} or more, bank header \
          {BANK_HEADER_BYTES} route {ROUTE_BYTES} tenant {TENANT_BYTES}\nroute words key {} facts {} path {} id {} version {} \
          checksum {}",
         route_word::KEY,
@@ -573,4 +579,185 @@ pub(crate) fn placement() -> String {
         route_word::VERSION,
         route_word::CHECKSUM
     )
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::mem::offset_of;
+    use std::path::PathBuf;
+
+    use super::publish::RoutePublisher;
+    use super::snapshot::TableReader;
+    use super::*;
+    use crate::LAYOUT_VERSION;
+    use crate::header::Incarnation;
+
+    const OPTIONS: TableOptions = TableOptions { routes: 40, tenants: 3 };
+
+    fn table_with_a_route(directory: &tempfile::TempDir) -> PathBuf {
+        let path = directory.path().join("table");
+        let mut publisher =
+            RoutePublisher::create(&path, OPTIONS, Incarnation::default()).expect("an empty directory");
+        publisher.set(3, &RouteEntry::new(1, 2, &[5]).expect("one port"));
+        publisher.publish();
+        path
+    }
+
+    fn spoil(path: &Path, at: usize, value: u64) -> u64 {
+        let mut bytes = std::fs::read(path).expect("the table is there");
+        let place = &mut bytes[at..at + 8];
+        let old = u64::from_ne_bytes(place.try_into().expect("eight bytes"));
+        place.copy_from_slice(&value.to_ne_bytes());
+        std::fs::write(path, bytes).expect("the table can be written");
+        old
+    }
+
+    #[test]
+    fn every_spoilt_offset_and_length_is_refused_by_name() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = table_with_a_route(&directory);
+        let fields = [
+            ("capacity_routes", offset_of!(TableControl, capacity_routes)),
+            ("capacity_tenants", offset_of!(TableControl, capacity_tenants)),
+            ("journal_at", offset_of!(TableControl, journal_at)),
+            ("journal_words", offset_of!(TableControl, journal_words)),
+            ("bank_at[0]", offset_of!(TableControl, bank_at)),
+            ("bank_at[1]", offset_of!(TableControl, bank_at) + 8),
+            ("bank_bytes", offset_of!(TableControl, bank_bytes)),
+            ("tenants_at", offset_of!(TableControl, tenants_at)),
+        ];
+        for (field, offset) in fields {
+            let at = CONTROL_AT + offset;
+            let good = spoil(&path, at, 0);
+            for bad in [0, good + 1, good - 1, good + 4096, good << 32, 1 << 63, u64::MAX] {
+                // tenants may be as few as 0, and a few more or fewer tenants or routes move something else
+                let names: &[&str] = match field {
+                    "capacity_routes" | "capacity_tenants" => &[field, "length", "tenants_at", "bank_bytes"],
+                    _ => &[field],
+                };
+                if field == "capacity_tenants" && (bad == 0 || bad == good + 1 || bad == good - 1) {
+                    continue;
+                }
+                spoil(&path, at, bad);
+                for error in [
+                    TableReader::open(&path).err(),
+                    RoutePublisher::open_or_create(&path, OPTIONS, Incarnation::default()).err(),
+                ] {
+                    let Some(TableError::Damaged { field: named, .. }) = &error else {
+                        panic!("{field} = {bad:#x}: {error:?}")
+                    };
+                    assert!(names.contains(named), "{field} = {bad:#x}: {named}");
+                }
+            }
+            spoil(&path, at, good);
+            assert!(TableReader::open(&path).is_ok(), "{field} restored");
+        }
+    }
+
+    #[test]
+    fn a_table_of_another_version_is_refused_with_both_versions_and_left_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = table_with_a_route(&directory);
+        let old = spoil(&path, 8, u64::from(LAYOUT_VERSION + 7) | 4 << 32);
+        let bytes = std::fs::read(&path).unwrap();
+        let reader = TableReader::open(&path).unwrap_err().to_string();
+        let writer = RoutePublisher::open_or_create(&path, OPTIONS, Incarnation::default());
+        for text in [reader, writer.unwrap_err().to_string()] {
+            let named = format!(
+                "layout version {} found, this program speaks version {LAYOUT_VERSION}",
+                LAYOUT_VERSION + 7
+            );
+            assert!(text.contains(&named), "{text}");
+        }
+        assert!(bytes == std::fs::read(&path).unwrap(), "a refused table was written");
+        spoil(&path, 8, old);
+        assert!(RoutePublisher::open_or_create(&path, OPTIONS, Incarnation::default()).is_ok());
+    }
+
+    #[test]
+    fn a_longer_or_shorter_file_is_refused_and_an_unfinished_one_is_not_ready() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = table_with_a_route(&directory);
+        let length = std::fs::metadata(&path).unwrap().len();
+        for other in [length + 4096, length - 4096] {
+            std::fs::File::options().write(true).open(&path).unwrap().set_len(other).unwrap();
+            let error = TableReader::open(&path).unwrap_err();
+            assert!(
+                matches!(error, TableError::Header { source: HeaderError::Length { .. }, .. }),
+                "{error}"
+            );
+        }
+        for empty in [0, 4096] {
+            let file = std::fs::File::create(&path).unwrap();
+            file.set_len(empty).unwrap();
+            let error = TableReader::open(&path).unwrap_err();
+            assert!(matches!(error, TableError::Header { source: HeaderError::NotReady, .. }), "{error}");
+        }
+        assert!(RoutePublisher::open_or_create(&path, OPTIONS, Incarnation::default()).is_ok());
+        assert!(TableReader::open(&path).is_ok());
+    }
+
+    #[test]
+    fn a_writer_does_not_go_on_from_a_damaged_bank() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = table_with_a_route(&directory);
+        let bank = Geometry::of(OPTIONS).unwrap().bank_at[0];
+        for (at, named) in [(0, "generation"), (8, "check"), (16, "check"), (24, "check")] {
+            let good = spoil(&path, bank + at, 77);
+            let error = RoutePublisher::open_or_create(&path, OPTIONS, Incarnation::default()).unwrap_err();
+            assert!(
+                matches!(error, TableError::Damaged { field, .. } if field.starts_with(named)),
+                "{error}"
+            );
+            spoil(&path, bank + at, good);
+        }
+        assert!(RoutePublisher::open_or_create(&path, OPTIONS, Incarnation::default()).is_ok());
+    }
+
+    #[test]
+    fn a_route_with_any_bit_flipped_is_refused_and_the_old_copy_stands() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = table_with_a_route(&directory);
+        let record = Geometry::of(OPTIONS).unwrap().bank_at[0] + BANK_HEADER_BYTES + 3 * ROUTE_BYTES;
+        for word in 0..ROUTE_WORDS {
+            let at = record + word * 8;
+            let good = spoil(&path, at, 0);
+            spoil(&path, at, good ^ 1 << (word * 5 % 64));
+            let mut reader = TableReader::open(&path).unwrap();
+            let mut handed_out = 0;
+            let done = reader.refresh(&mut |_, _| handed_out += 1);
+            assert_eq!((done.refused, done.changed, handed_out), (1, 0, 0), "word {word}");
+            assert!(done.complete && !reader.changed());
+            spoil(&path, at, good);
+        }
+        let mut reader = TableReader::open(&path).unwrap();
+        assert_eq!(reader.refresh(&mut |_, _| {}).changed, 1);
+    }
+
+    #[test]
+    fn a_route_survives_encoding_and_no_other_place_accepts_it() {
+        let mut entry = RouteEntry::new(0xbfff, 1, &[255; 63]).unwrap();
+        entry.id = u64::MAX;
+        entry.tenant = 1023;
+        entry.priority = 255;
+        entry.on_broken = on_broken::DROP;
+        let words = encode(65_535, 9, Some(&entry));
+        assert_eq!(decode(65_535, &words), Decoded::Present(entry));
+        assert_eq!(decode(65_534, &words), Decoded::Damaged);
+        assert_eq!(decode(1, &encode(1, 9, None)), Decoded::Absent);
+        assert_eq!(decode(1, &[0; ROUTE_WORDS]), Decoded::Absent);
+    }
+
+    #[test]
+    fn a_path_has_1_to_63_ports() {
+        assert!(RouteEntry::new(1, 2, &[]).is_none() && RouteEntry::new(1, 2, &[1; 64]).is_none());
+        for length in [1, 63] {
+            let entry = RouteEntry::new(1, 2, &vec![7; length]).unwrap();
+            assert!(entry.is_sound() && entry.ports().len() == length);
+        }
+        let mut entry = RouteEntry::new(1, 2, &[1]).unwrap();
+        entry.path_len = 64;
+        assert!(!entry.is_sound() && entry.ports().len() == 63);
+        assert_eq!(decode(0, &encode(0, 2, Some(&entry))), Decoded::Damaged);
+    }
 }

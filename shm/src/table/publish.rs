@@ -292,27 +292,39 @@ mod tests {
     fn a_reader_behind_by_more_than_the_journal_takes_a_full_pass() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("table");
-        let mut publisher = RoutePublisher::create(&path, options(MAX_ROUTES), writer(5)).unwrap();
+        let routes = 4096;
+        let mut publisher = RoutePublisher::create(&path, options(routes), writer(5)).unwrap();
         let mut reader = TableReader::open(&path).unwrap();
         let mut copy = BTreeMap::new();
         follow(&mut reader, &mut copy);
         let mut expected = BTreeMap::new();
-        for index in 0..MAX_ROUTES {
-            let entry = route(u16::try_from(index % 1000).unwrap());
-            publisher.set(index, &entry);
-            expected.insert(index, entry);
-        }
-        publisher.publish();
-        assert_eq!(follow(&mut reader, &mut copy).changed, MAX_ROUTES);
-        assert_eq!(copy, expected);
         for round in 0..5000u16 {
-            publisher.set(u32::from(round), &route(round));
-            expected.insert(u32::from(round), route(round));
+            let index = u32::from(round) % routes;
+            publisher.set(index, &route(round));
+            expected.insert(index, route(round));
             publisher.publish();
         }
         let caught = follow(&mut reader, &mut copy);
-        assert_eq!((caught.generation, caught.changed, caught.refused), (5002, 5000, 0));
+        assert_eq!((caught.generation, caught.changed, caught.refused), (5001, routes, 0));
         assert_eq!(copy, expected);
+    }
+
+    #[test]
+    fn the_largest_table_is_published_and_followed_whole() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("table");
+        let mut publisher = RoutePublisher::create(&path, options(MAX_ROUTES), writer(5)).unwrap();
+        let mut reader = TableReader::open(&path).unwrap();
+        let (mut copy, mut late) = (BTreeMap::new(), BTreeMap::new());
+        follow(&mut reader, &mut copy);
+        for index in 0..MAX_ROUTES {
+            publisher.set(index, &route(u16::try_from(index % 1000).unwrap()));
+        }
+        publisher.publish();
+        assert_eq!(follow(&mut reader, &mut copy).changed, MAX_ROUTES);
+        assert_eq!(follow(&mut TableReader::open(&path).unwrap(), &mut late).changed, MAX_ROUTES);
+        assert_eq!(copy.len(), MAX_ROUTES as usize);
+        assert!(copy == late && copy[&65_535] == route(535));
     }
 
     #[test]

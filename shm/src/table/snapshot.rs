@@ -79,6 +79,12 @@ impl TableReader {
         self.reader.memory().header().writer()
     }
 
+    /// The mapped table; for tests.
+    #[doc(hidden)]
+    pub fn table(&self) -> &SharedTable {
+        self.reader.memory()
+    }
+
     /// Interval in milliseconds and number of changes after which control publishes.
     pub fn tuning(&self) -> (u64, u64) {
         let control = self.reader.memory().control();
