@@ -16,7 +16,7 @@ use hdrhistogram::Histogram;
 use madplane_shm::header::Incarnation;
 use madplane_shm::table::publish::RoutePublisher;
 use madplane_shm::table::snapshot::TableReader;
-use madplane_shm::table::{MAX_TENANTS, RouteEntry, TableError, TableOptions, on_broken};
+use madplane_shm::table::{MAX_PATH_PORTS, MAX_TENANTS, RouteEntry, TableError, TableOptions, on_broken};
 use tracing::{info, warn};
 
 use crate::routes::{DEFAULT_CAPACITY, OnBroken, Placed, RawRoute, Route, SoftwareTable};
@@ -25,7 +25,7 @@ use crate::sys;
 /// How long workers may take to apply a publication.
 pub const SYNC_WITHIN: Duration = Duration::from_secs(1);
 /// How long a publication looks for its arrival before it lets the other work of madctld go on.
-const LOOK_AT_ONCE: Duration = Duration::from_micros(20);
+const LOOK_AT_ONCE_NS: u64 = 20_000;
 /// Places for tenants in a new segment.
 const TENANTS: u32 = MAX_TENANTS;
 
@@ -188,7 +188,7 @@ impl Publisher {
             let behind =
                 |levels: &[Level]| levels.iter().position(|level| level.generation < flight.generation);
             // just published: the workers need less time than a trip to the kernel and back
-            while behind(&levels).is_some() && flight.published.elapsed() < LOOK_AT_ONCE {
+            while behind(&levels).is_some() && sys::monotonic_ns() < flight.published_ns + LOOK_AT_ONCE_NS {
                 std::hint::spin_loop();
                 levels = applied();
             }
@@ -258,8 +258,8 @@ fn incarnation() -> Incarnation {
 pub fn entry(placed: &Placed) -> RouteEntry {
     let route = &placed.route;
     let (slid, dlid) = route.key();
-    let mut path = [0; 63];
-    path[..route.path().len()].copy_from_slice(route.path());
+    let mut path = [0; MAX_PATH_PORTS];
+    path.iter_mut().zip(route.path()).for_each(|(word, port)| *word = *port);
     RouteEntry {
         slid,
         dlid,
@@ -271,7 +271,7 @@ pub fn entry(placed: &Placed) -> RouteEntry {
         },
         tenant: placed.tenant,
         path,
-        path_len: u8::try_from(route.path().len()).expect("a path has at most 63 ports"),
+        path_len: u8::try_from(route.path().len()).unwrap_or(0),
         id: placed.id,
     }
 }
@@ -286,4 +286,122 @@ pub fn placed(entry: &RouteEntry) -> Option<Placed> {
         ..RawRoute::new(entry.slid, entry.dlid, path)
     };
     Some(Placed { route: Route::try_from(raw).ok()?, tenant: entry.tenant, id: entry.id })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::routes::Change;
+
+    fn bench(tuning: Tuning) -> (tempfile::TempDir, Publisher, SoftwareTable) {
+        let directory = tempfile::tempdir().unwrap();
+        let (publisher, table) = Publisher::open(&directory.path().join("table"), Some(100), tuning).unwrap();
+        (directory, publisher, table)
+    }
+
+    fn add(table: &mut SoftwareTable, dlid: u16) {
+        let route = Route::try_from(RawRoute::new(1, dlid, &[1, 2])).unwrap();
+        table.apply(&[Change::Add { route, replace: false }]).unwrap();
+    }
+
+    #[test]
+    fn a_batch_is_due_after_the_interval_or_at_the_threshold() {
+        let (_directory, mut publisher, mut table) = bench(Tuning { threshold: 3, ..Tuning::default() });
+        let start = Instant::now();
+        assert_eq!(publisher.deadline(start), None, "nothing to do, no timer");
+        add(&mut table, 2);
+        publisher.note_changes(table.changed(), start);
+        add(&mut table, 3);
+        publisher.note_changes(table.changed(), start + Duration::from_millis(60));
+        assert_eq!(
+            publisher.deadline(start),
+            Some(start + Duration::from_millis(100)),
+            "the first one counts"
+        );
+        assert!(!publisher.is_due(start + Duration::from_millis(99)));
+        assert!(publisher.is_due(start + Duration::from_millis(100)));
+        add(&mut table, 4);
+        publisher.note_changes(table.changed(), start + Duration::from_millis(70));
+        assert!(publisher.is_due(start + Duration::from_millis(70)), "three wait");
+        let before = publisher.generation();
+        let generation = publisher.publish(&mut table, start);
+        assert_eq!((generation, publisher.generation()), (before + 1, before + 1));
+        assert!(!publisher.is_due(start + Duration::from_secs(9)));
+        assert_eq!(publisher.publish(&mut table, start), generation, "nothing waits, nothing is published");
+    }
+
+    #[test]
+    fn a_publication_lands_when_the_last_worker_has_it() {
+        let (_directory, mut publisher, mut table) = bench(Tuning::default());
+        let start = Instant::now();
+        add(&mut table, 2);
+        let generation = publisher.publish(&mut table, start);
+        let level = |generation| Level { generation, applied_ns: sys::monotonic_ns() + 5_000 };
+        assert_eq!(publisher.look(|| vec![level(generation), level(generation - 1)], start), []);
+        assert_eq!(publisher.in_flight(), Some(generation));
+        assert!(publisher.deadline(start).is_some());
+        let landed = publisher.look(|| vec![level(generation), level(generation)], start);
+        let Ok(Arrival { workers: 2, latency_ns: Some(ns) }) = landed[0].outcome else {
+            panic!("{landed:?}")
+        };
+        assert!(ns >= 5_000, "{ns}");
+        assert_eq!(
+            (publisher.in_flight(), publisher.latency().len(), publisher.deadline(start)),
+            (None, 1, None)
+        );
+    }
+
+    #[test]
+    fn a_publication_fails_after_a_second_and_later_ones_need_not() {
+        let (_directory, mut publisher, mut table) = bench(Tuning::default());
+        let start = Instant::now();
+        add(&mut table, 2);
+        let first = publisher.publish(&mut table, start);
+        let late = start + SYNC_WITHIN;
+        add(&mut table, 3);
+        let second = publisher.publish(&mut table, late);
+        let at = |generation| move || vec![Level { generation, applied_ns: 1 }];
+        let landed = publisher.look(at(first - 1), late);
+        let error = SyncError { worker: 0, applied: first - 1, generation: first };
+        assert_eq!(landed, [Landed { generation: first, outcome: Err(error.clone()) }]);
+        assert!(error.to_string().starts_with("Failed to sync DR table (err=-110): worker 0"), "{error}");
+        assert_eq!(publisher.counts(), (2, 1));
+        let landed = publisher.look(at(second), late);
+        assert!(landed.len() == 1 && landed[0].outcome.is_ok(), "{landed:?}");
+    }
+
+    #[test]
+    fn without_a_worker_there_is_nobody_to_wait_for_and_nothing_to_measure() {
+        let (_directory, mut publisher, mut table) = bench(Tuning::default());
+        add(&mut table, 2);
+        let generation = publisher.publish(&mut table, Instant::now());
+        let landed = publisher.look(Vec::new, Instant::now());
+        let outcome = Ok(Arrival { workers: 0, latency_ns: None });
+        assert_eq!(landed, [Landed { generation, outcome }]);
+        assert_eq!(publisher.latency().len(), 0);
+    }
+
+    #[test]
+    fn the_table_is_rebuilt_from_the_segment_place_by_place() {
+        let (directory, mut publisher, mut table) = bench(Tuning::default());
+        for dlid in 2..40 {
+            add(&mut table, dlid);
+        }
+        table.apply(&[Change::Remove((1, 2)), Change::Remove((1, 30))]).unwrap();
+        publisher.publish(&mut table, Instant::now());
+        let image =
+            |table: &SoftwareTable| (0..100).map(|index| table.get(index).cloned()).collect::<Vec<_>>();
+        let before = image(&table);
+        let path = directory.path().join("table");
+        for capacity in [None, Some(200), Some(100), None] {
+            drop(publisher);
+            (publisher, table) = Publisher::open(&path, capacity, Tuning::default()).unwrap();
+            assert_eq!(image(&table), before, "{capacity:?}");
+            assert_eq!(table.changed(), 0);
+        }
+        assert_eq!(table.capacity(), 100);
+        drop(publisher);
+        let error = Publisher::open(&path, Some(10), Tuning::default()).unwrap_err();
+        assert!(error.to_string().contains("a table of 10 routes would lose it"), "{error}");
+    }
 }

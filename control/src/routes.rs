@@ -141,6 +141,9 @@ impl SoftwareTable {
     ///
     /// # Errors
     /// The first change that is not possible, and why; the table is then as it was.
+    ///
+    /// # Panics
+    /// Never: free places are counted before.
     pub fn apply(&mut self, changes: &[Change]) -> Result<Applied, Refused> {
         self.check(changes)?;
         let mut applied = Applied::default();

@@ -189,3 +189,94 @@ fn daemons_do_not_keep_what_a_script_had_open() {
         assert!(open.len() > 3 && !open.contains(&held), "{pid}: {open:?}");
     }
 }
+
+/// Gives LIDs to the first ports of nodes as a subnet manager would, by directed route from the plane's default port.
+struct Lids {
+    session: madplane_client::Session,
+    agent: u32,
+}
+
+impl Lids {
+    fn open(bed: &Bed) -> Self {
+        let paths = madplane_shm::paths::PlanePaths::under(&bed.root(), NAME).unwrap();
+        let session = madplane_client::Session::open(&paths, "", &Default::default()).unwrap();
+        let spec =
+            madplane_client::AgentSpec { qpn: 0, mgmt_class: 0x81, class_version: 1, ..Default::default() };
+        let agent = session.register(&spec).unwrap();
+        Self { session, agent }
+    }
+
+    fn ask(&self, method: u8, path: &[u8], port: u8, data: &[u8; 64]) -> [u8; 64] {
+        let mut mad = [0u8; 256];
+        let mut smp = madplane_wire::smp::SmpMut::new(&mut mad);
+        smp.init_directed(method, madplane_wire::smp::attr::PORT_INFO, port.into(), 7, path);
+        smp.data_mut().copy_from_slice(data);
+        let envelope = madplane_client::Envelope { slid: 0xffff, dlid: 0xffff, ..Default::default() };
+        let outgoing = madplane_client::Outgoing {
+            agent: self.agent,
+            envelope,
+            data: &mad,
+            timeout_ms: 5000,
+            retries: 2,
+        };
+        self.session.send(&outgoing).unwrap();
+        let answer = self.session.recv_with(Some(support::PATIENCE), |incoming| {
+            madplane_client::Taken::Done((incoming.status, incoming.data.to_vec()))
+        });
+        let (status, answer) = answer.unwrap();
+        assert_eq!((status, &answer[4..6]), (0, &[0x80, 0][..]), "path {path:?}");
+        answer[64..128].try_into().unwrap()
+    }
+
+    fn give(&self, path: &[u8], port: u8, lid: u16) {
+        let mut data = self.ask(1, path, port, &[0; 64]);
+        data[16..18].copy_from_slice(&lid.to_be_bytes());
+        data[18..20].copy_from_slice(&1u16.to_be_bytes());
+        // no change of either state
+        data[32] &= 0xf0;
+        data[33] &= 0x0f;
+        self.ask(2, path, port, &data);
+        assert_eq!(self.ask(1, path, port, &[0; 64])[16..18], lid.to_be_bytes());
+    }
+}
+
+#[test]
+fn routes_are_found_and_traced_with_the_lids_and_states_of_the_running_fabric() {
+    let Some(bed) = bed() else { return };
+    let _running = Running(&bed);
+    up(&bed);
+    let before = failed(&bed.madctl(&["routes", "add", "1", "2", "shortest"]));
+    assert_eq!(
+        before,
+        "madctl: no port of the fabric has LID 0x0001; a subnet manager has to run in it first\n"
+    );
+    // the default port is node-0000 at ring-00; its neighbours in the ring are at ports 1 and 2, its hosts at 3 and 4
+    let lids = Lids::open(&bed);
+    lids.give(&[], 1, 0x11);
+    lids.give(&[1, 1, 3], 1, 0x22);
+    lids.give(&[1, 1], 0, 5);
+    let added = ok(&bed.madctl(&["routes", "add", "0x11", "0x22", "via", "ring-03", "--on-broken", "drop"]));
+    assert!(added.starts_with("route 0x0011 -> 0x0022 added (ports 1,2,"), "{added}");
+    ok(&bed.madctl(&["routes", "add", "0x22", "0x11", "shortest", "avoid", "ring-03"]));
+    ok(&bed.madctl(&["routes", "add", "0x22", "5", "shortest"]));
+    let unknown = failed(&bed.madctl(&["routes", "add", "0x22", "0x99", "shortest"]));
+    assert_eq!(unknown, "madctl: no port of the fabric has LID 0x0099; 3 LIDs are in use\n");
+    eventually("the batch is published", || ok(&bed.madctl(&["routes", "show"])).contains("3 of 1024"));
+    let traced = ok(&bed.madctl(&["routes", "trace", "0x11", "0x22"]));
+    assert!(traced.contains("ring-03") && traced.ends_with("the path is whole\n"), "{traced}");
+    assert!(!traced.contains("not known") && !traced.contains("no answer"), "{traced}");
+    assert_eq!(ok(&bed.madctl(&["routes", "check"])), "3 routes, 0 broken\n");
+    ok(&bed.madctl(&["links", "down", "ring-03:2"]));
+    let broken = bed.madctl(&["routes", "trace", "0x11", "0x22"]);
+    let line = failed(&broken);
+    assert!(
+        line.starts_with("madctl: route 0x0011 -> 0x0022: hop ") && line.ends_with(" is down\n"),
+        "{line}"
+    );
+    let text = String::from_utf8(broken.stdout).unwrap();
+    assert!(text.ends_with("the path is broken: MADs are dropped\n"), "{text}");
+    let checked = bed.madctl(&["routes", "check"]);
+    assert!(failed(&checked).starts_with("madctl: 1 of 3 routes are broken"), "{checked:?}");
+    ok(&bed.madctl(&["links", "up", "ring-03:2"]));
+    ok(&bed.madctl(&["routes", "check"]));
+}
