@@ -139,25 +139,34 @@ pub fn shortest(
 
 /// Ports of the path that goes the shortest way to each of `over` in turn and then to `to`.
 ///
+/// No node is passed twice if that can be helped: a stop at the end of a dead end is left as it was entered.
+///
 /// # Errors
 /// See [`PathError`].
 pub fn via(topology: &Topology, from: PortRef, to: PortRef, over: &[u32]) -> Result<Vec<u8>, PathError> {
     let mut path = Vec::new();
     let mut at = from;
-    for stop in over {
-        if !passes_on(topology, *stop) {
-            return Err(PathError::NotASwitch(describe(topology, *stop)));
+    let mut passed = HashSet::from([from.node]);
+    if let Some(stop) = over.iter().find(|stop| !passes_on(topology, **stop)) {
+        return Err(PathError::NotASwitch(describe(topology, *stop)));
+    }
+    let stops = over.iter().map(|stop| PortRef { node: *stop, port: 0 });
+    for next in stops.chain([to]) {
+        if next.node == at.node && at != from {
+            continue;
         }
-        let next = PortRef { node: *stop, port: 0 };
-        if next.node != at.node {
-            path.extend(shortest(topology, at, next, &HashSet::new())?);
+        let fresh: HashSet<u32> =
+            passed.iter().copied().filter(|node| *node != at.node && *node != next.node).collect();
+        let piece = shortest(topology, at, next, &fresh)
+            .or_else(|_| shortest(topology, at, next, &HashSet::new()))?;
+        passed.extend(walk(topology, at, next, &piece).hops.iter().filter_map(|hop| Some(hop.to?.node)));
+        path.extend(piece);
+        if path.len() > MAX_HOPS {
+            return Err(PathError::TooLong(path.len()));
         }
         at = next;
     }
-    if at == from || at.node != to.node {
-        path.extend(shortest(topology, at, to, &HashSet::new())?);
-    }
-    if path.len() > MAX_HOPS { Err(PathError::TooLong(path.len())) } else { Ok(path) }
+    Ok(path)
 }
 
 /// One hop of a path.
@@ -258,6 +267,7 @@ mod tests {
     #[test]
     fn a_path_avoids_what_it_has_to_and_says_when_it_cannot() {
         let topology = ring();
+        let corners = |topology: &Topology| hosts(topology);
         let hosts = hosts(&topology);
         let (from, to) = (hosts[0], hosts[1]);
         let direct = shortest(&topology, from, to, &HashSet::new()).unwrap();
@@ -272,6 +282,16 @@ mod tests {
             shortest(&topology, from, hosts[2], &HashSet::from([end(&topology, "ring-01").node])).unwrap();
         assert!(
             nodes_of(&topology, &walk(&topology, from, hosts[2], &around)).contains(&"ring-03".to_owned())
+        );
+        let square = load("builtin:ring,switches=4,hosts=1").unwrap();
+        let corners = corners(&square);
+        let over = find_node(&square, "ring-03").unwrap();
+        let way =
+            walk(&square, corners[0], corners[2], &via(&square, corners[0], corners[2], &[over]).unwrap());
+        assert_eq!(
+            nodes_of(&square, &way)[1..],
+            ["ring-00", "ring-03", "ring-02"],
+            "not back the way it came"
         );
         let both = HashSet::from([end(&topology, "ring-01").node, third]);
         let error = shortest(&topology, from, hosts[2], &both).unwrap_err();

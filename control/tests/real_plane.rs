@@ -256,7 +256,7 @@ fn routes_are_found_and_traced_with_the_lids_and_states_of_the_running_fabric() 
     lids.give(&[1, 1, 3], 1, 0x22);
     lids.give(&[1, 1], 0, 5);
     let added = ok(&bed.madctl(&["routes", "add", "0x11", "0x22", "via", "ring-03", "--on-broken", "drop"]));
-    assert!(added.starts_with("route 0x0011 -> 0x0022 added (ports 1,2,"), "{added}");
+    assert!(added.starts_with("route 0x0011 -> 0x0022 added (ports 1,2,2,"), "{added}");
     ok(&bed.madctl(&["routes", "add", "0x22", "0x11", "shortest", "avoid", "ring-03"]));
     ok(&bed.madctl(&["routes", "add", "0x22", "5", "shortest"]));
     let unknown = failed(&bed.madctl(&["routes", "add", "0x22", "0x99", "shortest"]));
