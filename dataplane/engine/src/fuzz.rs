@@ -3,11 +3,13 @@
 //! A library function, so that a fuzzer and the tests run the same code. It must not panic, loop or allocate without bound.
 
 use crate::packet::Packet;
+use crate::pinned::{MAX_PATH, OnBroken, Pin, PinnedRoute};
 use crate::plan::{FabricOptions, FabricPlan};
 use crate::sink::{LinkOffer, PeerEvent, PeerEventKind, Sink};
 use crate::{NodeId, Shard};
 use madplane_shm::drop_reason::DropReason;
 use madplane_topology::{LinkSpeed, LinkWidth, Node, NodeKind, PortRef, Topology};
+use madplane_wire::smp::port_info::state;
 
 /// Takes every second packet and forgets everything.
 #[derive(Debug, Default)]
@@ -34,6 +36,9 @@ pub fn fuzz_shard(input: &[u8]) {
     let Some((plan, topology)) = fabric() else { return };
     let mut shard = plan.build_shard(&topology, 0);
     let mut sink = Void::default();
+    if input.first().is_some_and(|first| first & 0x80 != 0) {
+        bring_up(&mut shard);
+    }
     let mut now_ns = 0_u64;
     for step in input.chunks(STEP) {
         let mut bytes = [0; STEP];
@@ -61,6 +66,14 @@ fn apply(shard: &mut Shard, now_ns: u64, bytes: &[u8; STEP], sink: &mut Void) {
         ..Packet::default()
     };
     pkt.mad.copy_from_slice(&bytes[16..]);
+    if bytes[11] & 3 != 0 {
+        let (reverse, hop) = (bytes[12] & 0x80 != 0, bytes[12] & 0x7F);
+        pkt.pin = Pin { route: u32::from(bytes[11] & 7), origin: u32::from(bytes[13]), hop, reverse };
+    }
+    if op >= 0xE0 {
+        set_route(shard, bytes, &pkt);
+        return;
+    }
     let kinds =
         [PeerEventKind::Dropped, PeerEventKind::Offer, PeerEventKind::Unplugged, PeerEventKind::Plugged];
     match op % 8 {
@@ -78,6 +91,31 @@ fn apply(shard: &mut Shard, now_ns: u64, bytes: &[u8; STEP], sink: &mut Void) {
             2 => shard.count_overflow(node, port, u32::from(b & 1)),
             _ => shard.run_timers(now_ns, sink),
         },
+    }
+}
+
+/// Puts a route at one of eight indices, or takes one away.
+fn set_route(shard: &mut Shard, bytes: &[u8; STEP], pkt: &Packet) {
+    let mut route = PinnedRoute {
+        slid: pkt.slid,
+        dlid: pkt.dlid,
+        p_key: pkt.p_key,
+        priority: bytes[1],
+        on_broken: if bytes[14] & 1 == 0 { OnBroken::Fallback } else { OnBroken::Drop },
+        path_len: bytes[14] >> 1,
+        ..PinnedRoute::default()
+    };
+    route.path.copy_from_slice(&bytes[16..16 + MAX_PATH]);
+    shard.set_route(u32::from(bytes[2] & 7), (bytes[12] & 7 != 0).then_some(&route));
+}
+
+/// Gives each port a LID of its own and makes every link Active, so that LIDs lead somewhere from the first step.
+fn bring_up(shard: &mut Shard) {
+    for (lid, (hot, cold)) in (1..).zip(shard.ports.iter_mut().zip(&mut shard.cold)) {
+        cold.lid = lid;
+        if hot.state >= state::INIT {
+            hot.state = state::ACTIVE;
+        }
     }
 }
 

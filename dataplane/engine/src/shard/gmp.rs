@@ -267,7 +267,8 @@ pub(super) fn freely(cold: &PortCold, is_switch: bool) -> u8 {
     };
     let carried = |map: &[u8; 8]| u64::from_be_bytes(*map) & inoperable == 0;
     let maps = cold.tables.as_ref().and_then(|t| t.sl_to_vl.as_deref()).unwrap_or(&[DEFAULT_SL_TO_VL]);
-    let leaves = !(is_switch && pi::PARTITION_ENFORCEMENT_OUTBOUND.get_bool(info)) && maps.iter().all(carried);
+    let leaves =
+        !(is_switch && pi::PARTITION_ENFORCEMENT_OUTBOUND.get_bool(info)) && maps.iter().all(carried);
     let enters = !(is_switch && pi::PARTITION_ENFORCEMENT_INBOUND.get_bool(info));
     (if leaves { LEAVES_FREELY } else { 0 }) | if enters { ENTERS_FREELY } else { 0 }
 }

@@ -11,6 +11,7 @@
 mod gmp;
 mod links;
 mod m_key;
+mod pinned;
 mod pma;
 mod random;
 mod sma;

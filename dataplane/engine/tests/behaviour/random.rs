@@ -1,36 +1,36 @@
 //! Random traffic: shards against one shard, forwarding against a naive second implementation, and bytes that mean nothing.
 
 use crate::world::*;
-use madplane_engine::{Packet, PeerEvent, PeerEventKind, fuzz_shard};
+use madplane_engine::{OnBroken, Packet, PeerEvent, PeerEventKind, PinnedRoute, fuzz_shard};
 use madplane_shm::drop_reason::DropReason;
 use madplane_topology::{NodeKind, PortRef, Random, Topology};
 use madplane_wire::mad::{field as mad, method};
 use madplane_wire::smp::{attr, field as smp};
 
 /// A small generator of numbers that are the same everywhere.
-struct Dice(u64);
+pub(crate) struct Dice(pub(crate) u64);
 
 impl Dice {
-    fn roll(&mut self, below: usize) -> usize {
+    pub(crate) fn roll(&mut self, below: usize) -> usize {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         usize::try_from(self.0 >> 33).unwrap() % below.max(1)
     }
-    fn byte(&mut self) -> u8 {
+    pub(crate) fn byte(&mut self) -> u8 {
         u8::try_from(self.roll(256)).unwrap()
     }
-    fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+    pub(crate) fn pick<T: Copy>(&mut self, from: &[T]) -> T {
         from[self.roll(from.len())]
     }
 }
 
-fn seed() -> u64 {
+pub(crate) fn seed() -> u64 {
     let seed = std::env::var("MADPLANE_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(0x5EED_0001);
     println!("seed {seed} (MADPLANE_SEED)");
     seed
 }
 
 /// A client of a random node.
-fn sender(t: &Topology, dice: &mut Dice) -> (u32, u8) {
+pub(crate) fn sender(t: &Topology, dice: &mut Dice) -> (u32, u8) {
     let node = dice.roll(t.nodes.len());
     let port = match t.nodes[node].kind {
         NodeKind::Switch => 0,
@@ -40,7 +40,7 @@ fn sender(t: &Topology, dice: &mut Dice) -> (u32, u8) {
 }
 
 /// A path that mostly exists.
-fn path(t: &Topology, from: (u32, u8), dice: &mut Dice) -> Vec<u8> {
+pub(crate) fn path(t: &Topology, from: (u32, u8), dice: &mut Dice) -> Vec<u8> {
     let mut at = from;
     let mut path = Vec::new();
     for hop in 0..dice.roll(9) {
@@ -64,7 +64,23 @@ fn path(t: &Topology, from: (u32, u8), dice: &mut Dice) -> Vec<u8> {
 /// One random thing that can happen to the fabric.
 fn step(w: &mut World, t: &Topology, dice: &mut Dice) {
     let from = sender(t, dice);
-    match dice.roll(100) {
+    match dice.roll(110) {
+        100.. => {
+            let (slid, dlid) = (u16::from(dice.byte() & 31), u16::from(dice.byte() & 63));
+            let mut route = PinnedRoute { slid, dlid, ..PinnedRoute::default() };
+            let way = path(t, from, dice);
+            if dice.roll(3) != 0 {
+                route.slid = w.owner(from.0).lid(from.0, from.1).unwrap();
+            }
+            if dice.roll(4) == 0 {
+                route.on_broken = OnBroken::Drop;
+            }
+            route.p_key = dice.pick(&[0, 0, 0xFFFF, 0x8005]);
+            route.path[..way.len()].copy_from_slice(&way);
+            route.path_len = u8::try_from(way.len()).unwrap();
+            let index = u32::try_from(dice.roll(300)).unwrap();
+            w.pin(index, (dice.roll(5) != 0).then_some(&route));
+        }
         0 => {
             let (node, port) = (from.0, u8::try_from(dice.roll(9)).unwrap());
             let up = dice.roll(2) == 1;
@@ -160,6 +176,7 @@ fn any_number_of_shards_gives_the_same_results() {
         for w in others {
             assert_eq!(w.out.delivered, one.out.delivered, "round {round}");
             assert_eq!(w.out.dropped, one.out.dropped, "round {round}");
+            assert_eq!(w.out.used, one.out.used, "round {round}");
         }
         for w in &mut worlds {
             w.out.delivered.clear();
@@ -167,6 +184,7 @@ fn any_number_of_shards_gives_the_same_results() {
             w.out.events.clear();
         }
     }
+    assert!(!worlds[0].out.used.is_empty(), "routes take part");
     let (one, others) = worlds.split_first_mut().unwrap();
     for (node, record) in (0..).zip(&t.nodes) {
         for port in 0..=record.num_ports() {
@@ -320,6 +338,33 @@ fn the_fuzz_body_takes_any_input() {
     for _ in 0..300 {
         let length = dice.roll(2000);
         let input: Vec<u8> = (0..length).map(|_| dice.byte()).collect();
+        fuzz_shard(&input);
+    }
+}
+
+#[test]
+fn the_fuzz_body_takes_routes_and_packets_that_claim_to_be_on_one() {
+    let mut dice = Dice(seed());
+    for _ in 0..2000 {
+        let mut input: Vec<u8> = (0..16 * 272).map(|_| dice.byte()).collect();
+        for step in input.chunks_exact_mut(272) {
+            // small LIDs, a MAD that is let in, and routes along ports that mostly exist
+            for at in [3, 5] {
+                step[at] = 0;
+            }
+            for at in [4, 6] {
+                step[at] &= 31;
+            }
+            step[16..18].copy_from_slice(&[1, dice.pick(&[1, 4, 0x81])]);
+            step[10] = step[10] & 0xFC | u8::from(step[17] == 4) & !0x04;
+            if dice.roll(4) == 0 {
+                step[0] |= 0xE0;
+                step[16..79].fill_with(|| 1 + (dice.byte() & 7));
+            } else {
+                step[0] &= 0x1F;
+            }
+        }
+        input[0] |= 0x80;
         fuzz_shard(&input);
     }
 }

@@ -6,7 +6,8 @@
 //! ```
 
 use madplane_engine::{
-    FabricEvent, FabricOptions, FabricPlan, NodeId, Packet, PeerEvent, PortCounterSnapshot, Shard, Sink,
+    FabricEvent, FabricOptions, FabricPlan, NodeId, Packet, PeerEvent, PinnedRoute, PortCounterSnapshot,
+    Shard, Sink,
 };
 use madplane_shm::drop_reason::DropReason;
 use madplane_topology::{LinkSpeed, LinkWidth, Node, NodeKind, PortRef, Topology};
@@ -76,6 +77,8 @@ pub(crate) struct Outside {
     pub(crate) events: Vec<FabricEvent>,
     /// Ports whose agents take requests.
     pub(crate) listening: Vec<(NodeId, u8)>,
+    /// Routes that senders have used.
+    pub(crate) used: Vec<(u32, u32)>,
     crossing: VecDeque<(usize, NodeId, u8, Packet)>,
     telling: VecDeque<(usize, PeerEvent)>,
 }
@@ -97,6 +100,9 @@ impl Sink for Outside {
     }
     fn dropped(&mut self, node: NodeId, reason: DropReason) {
         self.dropped.push((node, reason));
+    }
+    fn route_used(&mut self, index: u32, bytes: u32) {
+        self.used.push((index, bytes));
     }
     fn event(&mut self, event: FabricEvent) {
         self.events.push(event);
@@ -141,7 +147,7 @@ impl World {
     }
 
     /// Carries what crosses between shards until nothing moves.
-    fn settle(&mut self) {
+    pub(crate) fn settle(&mut self) {
         for _ in 0..100_000 {
             if let Some((shard, event)) = self.out.telling.pop_front() {
                 self.shards[shard].peer_event(self.now_ns, event, &mut self.out);
@@ -152,6 +158,13 @@ impl World {
             }
         }
         panic!("packets keep circling");
+    }
+
+    /// Tells every shard about a route; whether they took it.
+    pub(crate) fn pin(&mut self, index: u32, route: Option<&PinnedRoute>) -> bool {
+        let took: Vec<bool> = self.shards.iter_mut().map(|s| s.set_route(index, route)).collect();
+        assert!(took.iter().all(|t| *t == took[0]), "shards agree");
+        took[0]
     }
 
     pub(crate) fn send(&mut self, node: NodeId, port: u8, mut pkt: Packet) {
