@@ -23,7 +23,9 @@ struct Carried {
 
 impl Text for Carried {
     fn text(&self) -> String {
-        let note = if self.done.text.is_empty() { String::new() } else { format!(" ({})", self.done.text) };
+        // the plane's name for it, where that says more than what was typed
+        let known = self.place.starts_with(&self.done.text);
+        let note = if known { String::new() } else { format!(" ({})", self.done.text) };
         format!("{}: {}{note}\n", self.place, self.what)
     }
 }
