@@ -1,5 +1,7 @@
 //! The simulator to compare with: an `ibsim` process and the environment of its clients.
 
+use rustix::process::Pid;
+use rustix::thread::{CpuSet, sched_setaffinity};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, Command, Stdio};
@@ -77,6 +79,16 @@ impl Ibsim {
     /// The process.
     pub fn process(&self) -> &Process {
         &self.process
+    }
+
+    /// Lets the simulator run on `cores` only; false if the kernel refused.
+    pub fn place(&self, cores: &[usize]) -> bool {
+        let Some(pid) = i32::try_from(self.process.id()).ok().and_then(Pid::from_raw) else { return false };
+        let mut set = CpuSet::new();
+        for core in cores.iter().filter(|core| **core < CpuSet::MAX_CPU) {
+            set.set(*core);
+        }
+        sched_setaffinity(Some(pid), &set).is_ok()
     }
 
     /// Makes `command` a client: attached to the fabric's first adapter, in a directory for the rubbish it leaves.

@@ -1,7 +1,7 @@
 //! Private counts of a worker and their way into the status segment.
 //!
 //! Counting is an addition to a private word. [`Telemetry::commit`] copies the words out with relaxed stores; the worker
-//! calls it when it goes idle and every so many busy duty cycles, never once per MAD.
+//! calls it once a millisecond at most, never once per MAD.
 
 use madplane_shm::counters::Counter;
 use madplane_shm::drop_reason::DropReason;

@@ -25,8 +25,8 @@ use crate::telemetry::Telemetry;
 
 /// Duty cycles without work between two looks at the clock.
 const EMPTY_CYCLES_PER_CLOCK: u32 = 16;
-/// Duty cycles with work between two commits of the counters.
-const FULL_CYCLES_PER_COMMIT: u32 = 256;
+/// Counters that moved are shown this long after the last time.
+const COMMIT_NS: u64 = 1_000_000;
 /// An idle worker shows that it lives this often.
 const HEARTBEAT_NS: u64 = 100_000_000;
 
@@ -213,7 +213,7 @@ impl Worker {
         let mut now_ns = monotonic_ns();
         let mut committed_ns = 0;
         let mut empty: u32 = 0;
-        let mut full: u32 = 0;
+        let mut moved = false;
         while !self.stopping {
             let work = self.poll(now_ns);
             if work > 0 {
@@ -221,23 +221,18 @@ impl Worker {
                 // `now_ns` may be some empty cycles old; that little is counted as busy
                 self.telemetry.full_cycle(after_ns.saturating_sub(now_ns));
                 now_ns = after_ns;
-                full += 1;
-                empty = 0;
-                if full >= FULL_CYCLES_PER_COMMIT {
-                    self.commit(now_ns);
-                    (full, committed_ns) = (0, now_ns);
-                }
+                (moved, empty) = (true, 0);
             } else {
                 empty += 1;
                 if empty == EMPTY_CYCLES_PER_CLOCK {
                     empty = 0;
                     self.telemetry.empty_cycles(u64::from(EMPTY_CYCLES_PER_CLOCK));
                     now_ns = monotonic_ns();
-                    if full > 0 || now_ns.saturating_sub(committed_ns) > HEARTBEAT_NS {
-                        self.commit(now_ns);
-                        (full, committed_ns) = (0, now_ns);
-                    }
                 }
+            }
+            if now_ns.saturating_sub(committed_ns) > if moved { COMMIT_NS } else { HEARTBEAT_NS } {
+                self.commit(now_ns);
+                (moved, committed_ns) = (false, now_ns);
             }
             idle.idle(work);
         }

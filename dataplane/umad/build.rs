@@ -11,6 +11,8 @@ fn main() {
     let map = manifest.join("libibumad.map");
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rerun-if-changed=libibumad.map");
+    // the path below moves with the checkout
+    println!("cargo:rerun-if-env-changed=CARGO_MANIFEST_DIR");
     println!("cargo:rustc-cdylib-link-arg=-Wl,--version-script={}", map.display());
     println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libibumad.so.3");
 }

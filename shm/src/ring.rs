@@ -30,6 +30,8 @@ use crate::sync::{AtomicU64, Ordering, fence};
 
 /// Length of a slot in bytes.
 pub const SLOT_BYTES: usize = 320;
+/// Length of a slot's first cache line: sequence word and head of the item.
+const FIRST_LINE_BYTES: usize = 64;
 /// Length of the item in a slot.
 pub const ITEM_BYTES: usize = SLOT_BYTES - 8;
 
@@ -47,6 +49,8 @@ pub trait RingMemory {
     fn read(&self, index: u64, item: &mut Self::Item);
     /// Copies an item into a slot.
     fn write(&self, index: u64, item: &Self::Item);
+    /// Takes the cache lines of a free slot away from the consumer, ahead of the next write. Optional.
+    fn warm(&self, _index: u64) {}
     /// The consumer's index.
     fn consumed(&self) -> &AtomicU64;
     /// The consumer's sleep count.
@@ -85,6 +89,10 @@ impl<M: RingMemory> Producer<M> {
         // pairs with the acquire in `Consumer::is_ready`
         self.memory.sequence(self.next).store(self.next.wrapping_add(1), Ordering::Release);
         self.next = self.next.wrapping_add(1);
+        if self.next.wrapping_sub(self.consumed) < self.memory.capacity() {
+            // free for certain, and the time until the next item is not ours
+            self.memory.warm(self.next);
+        }
         Ok(())
     }
 
@@ -284,9 +292,25 @@ impl<T: FromBytes + IntoBytes> RingMemory for SharedRing<T> {
     }
 
     fn write(&self, index: u64, item: &T) {
-        let to = self.slot(index).wrapping_add(8);
-        // SAFETY: ITEM_BYTES after the sequence word belong to the slot, which is free for the producer.
-        unsafe { std::ptr::copy_nonoverlapping(std::ptr::from_ref(item).cast::<u8>(), to, ITEM_BYTES) };
+        let slot = self.slot(index);
+        let from = std::ptr::from_ref(item).cast::<u8>();
+        // the first line last: the consumer watches it, and every look takes it away from here
+        let (tail_from, tail_to) =
+            (from.wrapping_add(FIRST_LINE_BYTES - 8), slot.wrapping_add(FIRST_LINE_BYTES));
+        // SAFETY: the tail of the item and the lines behind the first, all inside the slot, which is free for us.
+        unsafe { std::ptr::copy_nonoverlapping(tail_from, tail_to, SLOT_BYTES - FIRST_LINE_BYTES) };
+        let to = slot.wrapping_add(8);
+        // SAFETY: the head of the item and what follows the sequence word in the first line.
+        unsafe { std::ptr::copy_nonoverlapping(from, to, FIRST_LINE_BYTES - 8) };
+    }
+
+    fn warm(&self, index: u64) {
+        let slot = self.slot(index);
+        for line in 1..SLOT_BYTES / FIRST_LINE_BYTES {
+            let word = slot.wrapping_add(line * FIRST_LINE_BYTES).cast::<u64>();
+            // SAFETY: aligned, inside the slot, which is free for the producer; volatile, since only the line matters.
+            unsafe { word.write_volatile(0) };
+        }
     }
 
     fn consumed(&self) -> &AtomicU64 {
