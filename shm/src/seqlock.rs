@@ -27,6 +27,10 @@ use crate::table::TableMemory;
 
 /// Marks a bank that is being written.
 const BEING_WRITTEN: u64 = 0;
+/// Attempts of one refresh, also if each comes further.
+const ATTEMPTS: u32 = 128;
+/// Full passes begun in one refresh.
+const FULL_PASSES: u32 = 3;
 const NOT_STAGED: u32 = u32::MAX;
 
 /// Where the writer is; for tests that end it there.
@@ -292,24 +296,26 @@ impl<M: TableMemory> Reader<M> {
             return done;
         }
         let mut base = (self.generation != 0).then_some(self.head);
-        let (mut tries, mut reached) = (0, base);
-        loop {
+        let (mut wasted, mut full_passes) = (0, 0);
+        for _ in 0..ATTEMPTS {
+            let before = base;
+            full_passes += u32::from(base.is_none());
+            if wasted > M::RETRIES || full_passes > FULL_PASSES {
+                break;
+            }
             if let Some(view) = self.attempt(&mut base, &mut done.retries) {
                 self.deliver(view, accept, &mut done);
                 return done;
             }
             done.retries += 1;
-            // an attempt that came further along the journal is no wasted one
-            let advanced = base.is_some() && reached.is_some() && base != reached;
-            tries = if advanced { 1 } else { tries + 1 };
-            reached = base;
-            if tries > M::RETRIES {
-                self.forget();
-                done.complete = false;
-                return done;
-            }
+            // one that came further along the journal is not wasted
+            let advanced = base.is_some() && before.is_some() && base != before;
+            wasted = if advanced { 0 } else { wasted + 1 };
             std::hint::spin_loop();
         }
+        self.forget();
+        done.complete = false;
+        done
     }
 
     /// Stages all that changed since journal position `base`, or everything if that is lost; `None` if overtaken.
