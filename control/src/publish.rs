@@ -79,6 +79,8 @@ struct Flight {
     generation: u64,
     published: Instant,
     published_ns: u64,
+    /// False for a look at an old publication: its time says nothing.
+    measured: bool,
 }
 
 /// What a worker says of itself.
@@ -176,8 +178,19 @@ impl Publisher {
         let published_ns = sys::monotonic_ns();
         let generation = self.segment.publish();
         self.publications += 1;
-        self.flights.push_back(Flight { generation, published: now, published_ns });
+        self.flights.push_back(Flight { generation, published: now, published_ns, measured: true });
         generation
+    }
+
+    /// Waits for the workers once more if the last publication is not in flight any more but has not reached all of them;
+    /// true if something is in flight.
+    pub fn follow_up(&mut self, levels: &[Level], now: Instant) -> bool {
+        let generation = self.generation();
+        if self.flights.is_empty() && levels.iter().any(|level| level.generation < generation) {
+            let published_ns = sys::monotonic_ns();
+            self.flights.push_back(Flight { generation, published: now, published_ns, measured: false });
+        }
+        !self.flights.is_empty()
     }
 
     /// Looks which publications have arrived, given what each worker has applied; no worker means no plane.
@@ -195,7 +208,8 @@ impl Publisher {
             let outcome = match behind(&levels) {
                 None => {
                     let last = levels.iter().map(|level| level.applied_ns).max();
-                    let latency_ns = last.map(|last| last.saturating_sub(flight.published_ns));
+                    let latency_ns =
+                        last.filter(|_| flight.measured).map(|last| last.saturating_sub(flight.published_ns));
                     if let Some(ns) = latency_ns {
                         self.latency.saturating_record(ns);
                     }
@@ -366,8 +380,13 @@ mod tests {
         assert_eq!(landed, [Landed { generation: first, outcome: Err(error.clone()) }]);
         assert!(error.to_string().starts_with("Failed to sync DR table (err=-110): worker 0"), "{error}");
         assert_eq!(publisher.counts(), (2, 1));
+        assert!(publisher.follow_up(&at(first)(), late), "the second is still in flight");
         let landed = publisher.look(at(second), late);
         assert!(landed.len() == 1 && landed[0].outcome.is_ok(), "{landed:?}");
+        assert!(!publisher.follow_up(&at(second)(), late), "all have it");
+        assert!(publisher.follow_up(&at(first)(), late), "a worker has fallen behind");
+        let landed = publisher.look(at(second), late);
+        assert_eq!(landed[0].outcome, Ok(Arrival { workers: 1, latency_ns: None }), "nothing to measure");
     }
 
     #[test]

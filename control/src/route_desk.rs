@@ -123,12 +123,9 @@ impl RouteDesk {
         }
         let generation = self.publisher.publish(&mut self.table, now);
         let done = RoutesDone { generation, ..self.describe(done) };
-        if self.publisher.in_flight().is_none() {
-            // every worker had the last publication already
-            return Some(Reply::done(
-                id,
-                &RoutesDone { synced: true, workers: self.applied().len(), ..done },
-            ));
+        let levels = self.applied();
+        if !self.publisher.follow_up(&levels, now) {
+            return Some(Reply::done(id, &RoutesDone { synced: true, workers: levels.len(), ..done }));
         }
         self.waiting.push(Waiting { peer, id, done });
         None

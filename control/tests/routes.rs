@@ -337,13 +337,14 @@ fn a_worker_that_does_not_follow_is_named_and_logged() {
         )
     );
     assert_eq!(published(&bed).len(), 1, "it stays published");
+    assert_eq!(failed(&routes(&bed, &["sync"]), 1), line, "nothing new, and still not there");
     {
         let _follower = Follower::start(&bed, &plane.status);
         ok(&routes(&bed, &["add", "1", "3", "3", "--sync"]));
     }
-    assert_eq!(shown(&bed)["control"]["failures"], 1);
+    assert_eq!(shown(&bed)["control"]["failures"], 2);
     let log = log_of(daemon);
-    assert_eq!(log.matches("ERROR").count(), 1, "{log}");
+    assert_eq!(log.matches("ERROR").count(), 2, "{log}");
     assert!(log.contains("Failed to sync DR table (err=-110)"), "{log}");
 }
 
@@ -519,4 +520,50 @@ fn paths_are_found_traced_and_checked_with_the_lids_of_the_file_when_all_are_dea
             .unwrap()
             .ends_with("the path is broken: MADs go by the forwarding tables\n")
     );
+}
+
+/// Kills madctld at random moments of updates; `MADPLANE_KILLS` says how often.
+#[test]
+fn a_madctld_killed_at_any_moment_loses_nothing_that_it_acknowledged() {
+    let kills: u32 = std::env::var("MADPLANE_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(20);
+    let mut seed = std::process::id();
+    println!("seed {seed}");
+    let bed = Bed::new();
+    let mut acknowledged = std::collections::BTreeMap::new();
+    let mut next = 1u16;
+    for _ in 0..kills {
+        let mut daemon = bed.madctld();
+        let mut kept: std::collections::BTreeMap<u16, Vec<u8>> =
+            published(&bed).into_iter().map(|(_, dlid, path)| (dlid, path)).collect();
+        // the one that was not acknowledged may be there or not, but not half
+        kept.retain(|dlid, _| acknowledged.contains_key(dlid));
+        assert_eq!(kept, acknowledged);
+        seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        let pause = std::time::Duration::from_micros(u64::from(seed >> 8) % 20_000);
+        let pid = rustix::process::Pid::from_child(&daemon.child);
+        let killer = std::thread::spawn(move || {
+            std::thread::sleep(pause);
+            rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+        });
+        let mut stream = bed.connect().unwrap();
+        let mut reader = std::io::BufReader::new(stream.try_clone().unwrap());
+        loop {
+            let (dlid, port) = (2 + next % 500, u8::try_from(1 + next % 250).unwrap());
+            next += 1;
+            let request = format!(
+                "{{\"v\":1,\"cmd\":\"routes.add\",\"args\":{{\"route\":{{\"slid\":1,\"dlid\":{dlid},\"path\":[{port}]}},\"replace\":true,\"sync\":true}}}}\n"
+            );
+            acknowledged.remove(&dlid);
+            let mut line = String::new();
+            let sent = std::io::Write::write_all(&mut stream, request.as_bytes());
+            if sent.is_err() || std::io::BufRead::read_line(&mut reader, &mut line).unwrap_or(0) == 0 {
+                break;
+            }
+            assert!(line.contains("\"synced\":true"), "{line}");
+            acknowledged.insert(dlid, vec![port]);
+        }
+        killer.join().unwrap();
+        daemon.child.wait().unwrap();
+    }
+    assert!(acknowledged.len() > 10, "too little happened: {}", acknowledged.len());
 }
