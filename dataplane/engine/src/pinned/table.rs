@@ -18,6 +18,9 @@ pub(crate) const ELSEWHERE: u32 = u32::MAX;
 /// No sender is known.
 pub(crate) const NO_ORIGIN: u32 = u32::MAX;
 
+/// No such route.
+const NO_ROUTE: u32 = u32::MAX;
+
 /// SMPs forward, GMPs forward, SMPs back, GMPs back: bits of [`Slot::clean`].
 pub(crate) const CLEAN_SMP: u8 = 1;
 pub(crate) const CLEAN_GMP: u8 = 2;
@@ -43,6 +46,8 @@ pub(crate) struct Slot {
     pub(crate) origin: u32,
     /// Origin of the last packet that reached its end here.
     pub(crate) recorded: u32,
+    /// The route of the other direction, [`NO_ROUTE`] if there is none.
+    pub(crate) counterpart: u32,
     /// Hops that exist.
     pub(crate) reached: u8,
     /// For whom every hop of this shard may be taken without looking.
@@ -57,6 +62,7 @@ impl Slot {
             epoch: 0,
             origin: NO_ORIGIN,
             recorded: NO_ORIGIN,
+            counterpart: NO_ROUTE,
             reached: 0,
             clean: 0,
             route: PinnedRoute::default(),
@@ -122,6 +128,8 @@ pub(crate) struct Routes {
     by_key: FxHashMap<u32, u32>,
     /// Slots that are not vacant.
     live: u32,
+    /// The route that `by_key` named last: an answer often follows its request at once.
+    last: u32,
     /// Moves with every change that may make a hop usable or not.
     pub(crate) epoch: u64,
     pub(crate) cabling: Arc<[Cable]>,
@@ -136,6 +144,7 @@ impl Routes {
             slots: Vec::new(),
             by_key: FxHashMap::default(),
             live: 0,
+            last: NO_ROUTE,
             epoch: 1,
             cabling,
             own,
@@ -175,6 +184,7 @@ impl Routes {
             slot.hops = vec![Hop { near: ELSEWHERE, far: ELSEWHERE }; usize::from(new.path_len)].into();
             self.by_key.insert(slot.key(), index);
             self.live += 1;
+            self.pair(key(new.slid, new.dlid));
         }
         true
     }
@@ -196,15 +206,36 @@ impl Routes {
                 }
             }
         }
+        self.pair(key);
+    }
+
+    /// Tells the routes of `key` and of the other direction about each other.
+    fn pair(&mut self, key: u32) {
+        self.last = NO_ROUTE;
+        for key in [key, key.rotate_left(16)] {
+            let counterpart = self.by_key.get(&key.rotate_left(16)).copied().unwrap_or(NO_ROUTE);
+            if let Some(slot) = self.by_key.get(&key).and_then(|index| self.slots.get_mut(*index as usize)) {
+                slot.counterpart = counterpart;
+            }
+        }
     }
 
     /// The route of a packet, and whether the packet is a reply on its way back.
     #[inline(always)]
-    pub(crate) fn find(&self, pkt: &Packet) -> Option<(u32, bool)> {
+    pub(crate) fn find(&mut self, pkt: &Packet) -> Option<(u32, bool)> {
+        let is_reply = mad::METHOD.get_u8(&pkt.mad) & method::RESPONSE != 0;
+        if is_reply
+            && let Some(slot) = self.slots.get(self.last as usize)
+            && slot.key() == key(pkt.dlid, pkt.slid)
+        {
+            let own = slot.counterpart;
+            return Some(if own == NO_ROUTE { (self.last, true) } else { (own, false) });
+        }
         if let Some(index) = self.by_key.get(&key(pkt.slid, pkt.dlid)) {
+            self.last = *index;
             return Some((*index, false));
         }
-        if mad::METHOD.get_u8(&pkt.mad) & method::RESPONSE == 0 {
+        if !is_reply {
             return None;
         }
         let index = self.by_key.get(&key(pkt.dlid, pkt.slid))?;
