@@ -20,8 +20,27 @@ use crate::admin_routes::{Latency, RouteAction, RoutesDone, RoutesStats};
 use crate::publish::{Landed, Level, Publisher, Tuning};
 use crate::routes::{Change, Route, SoftwareTable, TableError};
 
-/// A full table is logged at most so often.
-const FULL_LOG_PAUSE: Duration = Duration::from_secs(1);
+/// A line of one kind is logged at most so often.
+const LOG_PAUSE: Duration = Duration::from_secs(1);
+
+/// Keeps lines that repeat from filling the log.
+#[derive(Debug, Default)]
+struct LogLimit {
+    logged: Option<Instant>,
+    unlogged: u64,
+}
+
+impl LogLimit {
+    /// How many lines were left out since the last one, if it is time for one.
+    fn admit(&mut self, now: Instant) -> Option<u64> {
+        if self.logged.is_some_and(|last| now.saturating_duration_since(last) < LOG_PAUSE) {
+            self.unlogged += 1;
+            return None;
+        }
+        self.logged = Some(now);
+        Some(std::mem::take(&mut self.unlogged))
+    }
+}
 
 struct Waiting {
     peer: u64,
@@ -37,8 +56,8 @@ pub struct RouteDesk {
     /// Parts of files, by client, with the numbers of their lines.
     staged: HashMap<u64, Vec<(u32, Route)>>,
     waiting: Vec<Waiting>,
-    full_logged: Option<Instant>,
-    full_unlogged: u64,
+    full_log: LogLimit,
+    late_log: LogLimit,
 }
 
 impl std::fmt::Debug for RouteDesk {
@@ -60,8 +79,8 @@ impl RouteDesk {
             status: None,
             staged: HashMap::new(),
             waiting: Vec::new(),
-            full_logged: None,
-            full_unlogged: 0,
+            full_log: LogLimit::default(),
+            late_log: LogLimit::default(),
         })
     }
 
@@ -155,23 +174,14 @@ impl RouteDesk {
                 Ok(RoutesDone { added, replaced, removed, ..RoutesDone::default() })
             }
             Err(refused) => {
-                if let TableError::Full { capacity, .. } = refused.why {
-                    self.log_full(capacity);
+                if let TableError::Full { capacity, .. } = refused.why
+                    && let Some(unlogged) = self.full_log.admit(Instant::now())
+                {
+                    warn!(unlogged, "DR table full (max={capacity}), refusing route");
                 }
                 Err((refused.position, refused.why.to_string()))
             }
         }
-    }
-
-    fn log_full(&mut self, capacity: u32) {
-        let now = Instant::now();
-        if self.full_logged.is_some_and(|last| now.duration_since(last) < FULL_LOG_PAUSE) {
-            self.full_unlogged += 1;
-            return;
-        }
-        self.full_logged = Some(now);
-        let unlogged = std::mem::take(&mut self.full_unlogged);
-        warn!(unlogged, "DR table full (max={capacity}), refusing route");
     }
 
     /// Fills in how the table is now.
@@ -217,7 +227,11 @@ impl RouteDesk {
             Ok(arrival) => {
                 debug!(landed.generation, arrival.workers, arrival.latency_ns, "routes are with the workers");
             }
-            Err(late) => error!("{late}"),
+            Err(late) => {
+                if let Some(unlogged) = self.late_log.admit(Instant::now()) {
+                    error!(unlogged, "{late}");
+                }
+            }
         }
         let (now, later) = std::mem::take(&mut self.waiting)
             .into_iter()
@@ -261,4 +275,18 @@ fn applied(status: Option<&Status>) -> Vec<Level> {
         Level { generation, applied_ns: block.applied_ns.load(Relaxed) }
     };
     (0..workers.min(MAX_WORKERS)).map(level).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_repeated_line_is_logged_once_a_second_and_the_others_are_counted() {
+        let mut limit = LogLimit::default();
+        let start = Instant::now();
+        let at = |ms| start + Duration::from_millis(ms);
+        let admitted = [0, 1, 999, 1000, 1500, 5000].map(|ms| limit.admit(at(ms)));
+        assert_eq!(admitted, [Some(0), None, None, Some(2), None, Some(1)]);
+    }
 }

@@ -55,6 +55,11 @@ fn collect(status: &Status, plane: Head, worker: Option<usize>, all: bool) -> Co
         name: counter.label().to_owned(),
         value: sum(&|index| status.worker(index).counters[id].load(Relaxed)),
     });
+    let table = [
+        ("retry_count", sum(&|index| status.worker(index).table_retries.load(Relaxed))),
+        ("routes_refused", sum(&|index| status.worker(index).table_refused.load(Relaxed))),
+    ];
+    let table = table.map(|(name, value)| Count { name: name.to_owned(), value });
     let drops = (0..DROP_WORDS).map(|id| Count {
         name: DropReason::ALL
             .get(id)
@@ -65,7 +70,7 @@ fn collect(status: &Status, plane: Head, worker: Option<usize>, all: bool) -> Co
     Counters {
         plane,
         worker,
-        counters: counters.filter(|count| all || count.value > 0).collect(),
+        counters: counters.chain(table).filter(|count| all || count.value > 0).collect(),
         // a reason that only a newer plane knows is shown when it has counted
         drops: drops
             .enumerate()
@@ -104,6 +109,9 @@ mod tests {
         let one = collect(&status, plane.clone(), Some(0), false);
         assert_eq!((one.counters.len(), one.counters[0].value, one.drops.len()), (1, 1000, 0));
         let all = collect(&status, plane, None, true);
-        assert_eq!((all.counters.len(), all.drops.len()), (Counter::ALL.len(), DropReason::ALL.len() + 1));
+        assert_eq!(
+            (all.counters.len(), all.drops.len()),
+            (Counter::ALL.len() + 2, DropReason::ALL.len() + 1)
+        );
     }
 }
