@@ -14,7 +14,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 
-use memmap2::{MmapOptions, MmapRaw};
+use memmap2::{Advice, MmapOptions, MmapRaw};
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 
 /// Marks structs that consist of atomics only, have no padding that matters, and are valid for every bit pattern.
@@ -139,6 +139,12 @@ impl Mapping {
     /// Whether this process may write.
     pub fn is_writable(&self) -> bool {
         self.writable
+    }
+
+    /// Brings all pages in, so that nobody meets them for the first time while it polls. Kernels before 5.14 do nothing.
+    pub fn populate(&self) {
+        let advice = if self.writable { Advice::PopulateWrite } else { Advice::PopulateRead };
+        let _ = self.map.advise(advice);
     }
 
     /// First byte. Only this crate's ring uses it.

@@ -22,7 +22,7 @@
 //! Nothing here knows what an entry means, maps memory, or decides when to publish. Entries are delivered only after they
 //! have been validated; until then they stay in private memory.
 
-use crate::sync::{Ordering, fence};
+use crate::sync::{AtomicU64, Ordering, fence};
 use crate::table::TableMemory;
 
 /// Marks a bank that is being written.
@@ -141,12 +141,14 @@ impl<M: TableMemory> Writer<M> {
     pub fn write(&mut self, index: u32, words: &M::Entry, present_change: i8) {
         self.open_bank();
         let bank = bank_of(self.generation + 1);
-        let words = words.as_ref();
-        for (at, word) in words.iter().enumerate() {
-            self.memory.word(bank, index, at).store(*word, Ordering::Relaxed);
-            if at + 1 == words.len() / 2 {
-                self.step(Step::HalfEntry);
-            }
+        let (words, record) = (words.as_ref(), self.memory.record(bank, index));
+        let half = words.len() / 2;
+        for (place, word) in record.iter().zip(words).take(half) {
+            place.store(*word, Ordering::Relaxed);
+        }
+        self.step(Step::HalfEntry);
+        for (place, word) in record.iter().zip(words).skip(half) {
+            place.store(*word, Ordering::Relaxed);
         }
         self.step(Step::Entry);
         self.present = self.present.wrapping_add_signed(i64::from(present_change));
@@ -210,9 +212,8 @@ impl<M: TableMemory> Writer<M> {
     /// Copies an entry from the current bank to the other where they differ.
     fn catch_up(&self, index: u32) {
         let (from, to) = (bank_of(self.generation), bank_of(self.generation + 1));
-        for at in 0..M::Entry::default().as_ref().len() {
-            let word = self.memory.word(from, index, at).load(Ordering::Relaxed);
-            let place = self.memory.word(to, index, at);
+        for (place, word) in self.memory.record(to, index).iter().zip(self.memory.record(from, index)) {
+            let word = word.load(Ordering::Relaxed);
             if place.load(Ordering::Relaxed) != word {
                 place.store(word, Ordering::Relaxed);
             }
@@ -263,12 +264,15 @@ impl<M: TableMemory> Reader<M> {
     /// Starts with an empty copy; the first refresh delivers all that is there.
     pub fn new(memory: M) -> Self {
         let entries = memory.entries() as usize;
+        // written once here, so that a refresh meets no page for the first time
+        let mut staged = vec![(NOT_STAGED, M::Entry::default()); entries];
+        staged.clear();
         Self {
             memory,
             generation: 0,
             head: 0,
             versions: vec![0; entries],
-            staged: Vec::with_capacity(entries),
+            staged,
             staged_at: vec![NOT_STAGED; entries],
         }
     }
@@ -411,11 +415,10 @@ impl<M: TableMemory> Reader<M> {
 
     /// Copies an entry to private memory unless it is the one delivered before.
     fn stage(&mut self, view: View, index: u32) {
-        let bank = bank_of(view.generation);
+        let record = self.memory.record(bank_of(view.generation), index);
         let mut at = self.staged_at[index as usize];
         if at == NOT_STAGED {
-            let version_at = M::Entry::default().as_ref().len() - 2;
-            let version = self.memory.word(bank, index, version_at).load(Ordering::Relaxed);
+            let version = record[record.len() - 2].load(Ordering::Relaxed);
             if version == self.versions[index as usize] {
                 return;
             }
@@ -424,10 +427,7 @@ impl<M: TableMemory> Reader<M> {
             self.staged_at[index as usize] = at;
             self.staged.push((index, M::Entry::default()));
         }
-        let words = self.staged[at as usize].1.as_mut();
-        for (at, word) in words.iter_mut().enumerate() {
-            *word = self.memory.word(bank, index, at).load(Ordering::Relaxed);
-        }
+        load_words(record, &mut self.staged[at as usize].1);
     }
 
     fn deliver(&mut self, view: View, accept: &mut impl FnMut(u32, &M::Entry) -> bool, done: &mut Refresh) {
@@ -475,10 +475,14 @@ pub(crate) const fn mix(state: u64, word: u64) -> u64 {
 
 fn copy_out<M: TableMemory>(memory: &M, bank: usize, index: u32) -> M::Entry {
     let mut words = M::Entry::default();
-    for (at, word) in words.as_mut().iter_mut().enumerate() {
-        *word = memory.word(bank, index, at).load(Ordering::Relaxed);
-    }
+    load_words(memory.record(bank, index), &mut words);
     words
+}
+
+fn load_words(record: &[AtomicU64], words: &mut impl AsMut<[u64]>) {
+    for (word, place) in words.as_mut().iter_mut().zip(record) {
+        *word = place.load(Ordering::Relaxed);
+    }
 }
 
 fn version_of(words: &[u64]) -> u64 {

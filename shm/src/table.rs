@@ -221,8 +221,8 @@ pub trait TableMemory {
     fn bank_head(&self, bank: usize) -> &AtomicU64;
     /// Check over the three words above.
     fn bank_check(&self, bank: usize) -> &AtomicU64;
-    /// A word of an entry.
-    fn word(&self, bank: usize, index: u32, at: usize) -> &AtomicU64;
+    /// The words of an entry, as many as [`TableMemory::Entry`] has.
+    fn record(&self, bank: usize, index: u32) -> &[AtomicU64];
     /// The journal word of a position, masked by the implementation.
     fn journal(&self, position: u64) -> &AtomicU64;
 }
@@ -470,6 +470,7 @@ impl SharedTable {
     }
 
     fn place(mapping: &Arc<Mapping>, options: TableOptions, geometry: Geometry) -> Option<Self> {
+        mapping.populate();
         let head = |bank: usize| mapping.place(geometry.bank_at[bank], 1);
         let routes =
             |bank: usize| mapping.place(geometry.bank_at[bank] + BANK_HEADER_BYTES, options.routes as usize);
@@ -554,8 +555,8 @@ impl TableMemory for SharedTable {
         &self.heads[bank][0].check
     }
 
-    fn word(&self, bank: usize, index: u32, at: usize) -> &AtomicU64 {
-        &self.routes[bank][index as usize].words[at]
+    fn record(&self, bank: usize, index: u32) -> &[AtomicU64] {
+        &self.routes[bank][index as usize].words
     }
 
     fn journal(&self, position: u64) -> &AtomicU64 {

@@ -78,8 +78,8 @@ impl TableMemory for HeapTable {
     fn bank_check(&self, bank: usize) -> &AtomicU64 {
         &self.0.banks[bank].check
     }
-    fn word(&self, bank: usize, index: u32, at: usize) -> &AtomicU64 {
-        &self.0.banks[bank].words[index as usize][at]
+    fn record(&self, bank: usize, index: u32) -> &[AtomicU64] {
+        &self.0.banks[bank].words[index as usize]
     }
     fn journal(&self, position: u64) -> &AtomicU64 {
         &self.0.journal[usize::try_from(position).unwrap() % JOURNAL]
