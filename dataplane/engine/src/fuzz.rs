@@ -3,7 +3,7 @@
 //! A library function, so that a fuzzer and the tests run the same code. It must not panic, loop or allocate without bound.
 
 use crate::packet::Packet;
-use crate::pinned::{MAX_PATH, OnBroken, Pin, PinnedRoute};
+use crate::pinned::{MAX_PATH, OnBroken, PinnedRoute, Place};
 use crate::plan::{FabricOptions, FabricPlan};
 use crate::sink::{LinkOffer, PeerEvent, PeerEventKind, Sink};
 use crate::{NodeId, Shard};
@@ -68,7 +68,8 @@ fn apply(shard: &mut Shard, now_ns: u64, bytes: &[u8; STEP], sink: &mut Void) {
     pkt.mad.copy_from_slice(&bytes[16..]);
     if bytes[11] & 3 != 0 {
         let (reverse, hop) = (bytes[12] & 0x80 != 0, bytes[12] & 0x7F);
-        pkt.pin = Pin { route: u32::from(bytes[11] & 7), origin: u32::from(bytes[13]), hop, reverse };
+        pkt.pin =
+            Place { route: u32::from(bytes[11] & 7), origin: u32::from(bytes[13]), hop, reverse }.into();
     }
     if op >= 0xE0 {
         set_route(shard, bytes, &pkt);

@@ -71,7 +71,7 @@ impl Default for Packet {
             p_key: 0,
             p_key_index: 0,
             grh: None,
-            pin: Pin::default(),
+            pin: Pin::NONE,
         }
     }
 }

@@ -66,9 +66,37 @@ pub struct PinnedActivity {
 }
 
 /// Where a packet stands on its pinned route; belongs to the fabric, has to cross shards unchanged.
+///
+/// One word, written and read as a whole: a processor that has just stored the parts would wait to load them together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Pin {
-    /// Index of the route plus 1, 0 for a packet that is not pinned.
+pub struct Pin(u64);
+
+impl Pin {
+    /// Not on a pinned route.
+    pub(crate) const NONE: Self = Self(0);
+
+    #[inline(always)]
+    pub(crate) fn is_none(self) -> bool {
+        self == Self::NONE
+    }
+
+    /// The place, which means something only if this is not [`Pin::NONE`].
+    #[inline(always)]
+    #[expect(clippy::cast_possible_truncation, reason = "each part is cut to its own bits")]
+    pub(crate) fn place(self) -> Place {
+        Place {
+            route: (self.0 >> 41) as u32,
+            origin: self.0 as u32,
+            hop: (self.0 >> 32) as u8,
+            reverse: self.0 >> 40 & 1 != 0,
+        }
+    }
+}
+
+/// A [`Pin`] taken apart.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Place {
+    /// Index of the route plus 1.
     pub(crate) route: u32,
     /// Port of the sender of the forward direction, counted over the whole fabric.
     pub(crate) origin: u32,
@@ -76,4 +104,12 @@ pub struct Pin {
     pub(crate) hop: u8,
     /// The packet is a reply and goes back by the way of the request.
     pub(crate) reverse: bool,
+}
+
+impl From<Place> for Pin {
+    #[inline(always)]
+    fn from(place: Place) -> Self {
+        let (route, hop) = (u64::from(place.route) << 41, u64::from(place.hop) << 32);
+        Self(route | u64::from(place.reverse) << 40 | hop | u64::from(place.origin))
+    }
 }

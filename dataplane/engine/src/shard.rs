@@ -245,7 +245,7 @@ impl Shard {
     /// source queue pair follows from the class. The packet is used as the place to work in, its content afterwards is unspecified. Cost: bounded, see the module.
     pub fn send<S: Sink>(&mut self, now_ns: u64, node: NodeId, port: u8, pkt: &mut Packet, sink: &mut S) {
         pkt.lid_hops = 0;
-        pkt.pin = Pin::default();
+        pkt.pin = Pin::NONE;
         let Some(at) = self.session_port(node, port) else {
             sink.dropped(node, DropReason::SenderInvalid);
             return;
@@ -298,7 +298,7 @@ impl Shard {
         {
             hot.rcv_pkts += 1;
         }
-        let verdict = if pkt.pin.route == 0 { self.receive(at, pkt) } else { self.resume_pinned(at, pkt) };
+        let verdict = if pkt.pin.is_none() { self.receive(at, pkt) } else { self.resume_pinned(at, pkt) };
         self.drive(now_ns, at, verdict, pkt, sink);
         self.flush_traps(now_ns, sink);
     }
@@ -347,7 +347,7 @@ impl Shard {
                     None => return,
                 }
             };
-            if pkt.pin.route == 0 {
+            if pkt.pin.is_none() {
                 let Some(next) = self.cross(out, pkt, sink) else { return };
                 (at, verdict) = (next, self.receive(next, pkt));
             } else {

@@ -5,7 +5,7 @@
 //! hops of a route are allocated when it is set and never for a packet. Nothing here moves a packet.
 
 use super::cabling::Cable;
-use super::{MAX_PATH, MAX_ROUTES, Pin, PinnedActivity, PinnedRoute};
+use super::{MAX_PATH, MAX_ROUTES, PinnedActivity, PinnedRoute, Place};
 use crate::node::NO_PEER;
 use crate::packet::Packet;
 use crate::smi;
@@ -73,24 +73,24 @@ impl Slot {
         key(self.route.slid, self.route.dlid)
     }
 
-    /// The link that a packet at `pin` takes next: its near and far end in the direction of travel.
-    pub(crate) fn next(&self, pin: Pin) -> Option<Hop> {
-        if pin.reverse {
-            let hop = self.hops.get(usize::from(pin.hop).checked_sub(1)?)?;
-            return (pin.hop <= self.reached).then_some(Hop { near: hop.far, far: hop.near });
+    /// The link that a packet at `place` takes next: its near and far end in the direction of travel.
+    pub(crate) fn next(&self, place: Place) -> Option<Hop> {
+        if place.reverse {
+            let hop = self.hops.get(usize::from(place.hop).checked_sub(1)?)?;
+            return (place.hop <= self.reached).then_some(Hop { near: hop.far, far: hop.near });
         }
-        (pin.hop < self.reached).then(|| self.hops.get(usize::from(pin.hop)).copied()).flatten()
+        (place.hop < self.reached).then(|| self.hops.get(usize::from(place.hop)).copied()).flatten()
     }
 
-    /// The port on which a packet at `pin` has arrived.
-    pub(crate) fn arrival(&self, pin: Pin) -> Option<u32> {
-        let back = if pin.reverse { pin.hop.checked_add(1)? } else { pin.hop.checked_sub(1)? };
-        Some(self.next(Pin { hop: back, ..pin })?.far)
+    /// The port on which a packet at `place` has arrived.
+    pub(crate) fn arrival(&self, place: Place) -> Option<u32> {
+        let back = if place.reverse { place.hop.checked_add(1)? } else { place.hop.checked_sub(1)? };
+        Some(self.next(Place { hop: back, ..place })?.far)
     }
 
-    /// Whether a packet at `pin` has taken its last hop.
-    pub(crate) fn at_end(&self, pin: Pin) -> bool {
-        if pin.reverse { pin.hop == 0 } else { pin.hop >= self.route.path_len }
+    /// Whether a packet at `place` has taken its last hop.
+    pub(crate) fn at_end(&self, place: Place) -> bool {
+        if place.reverse { place.hop == 0 } else { place.hop >= self.route.path_len }
     }
 
     /// Follows the path along the cables from `origin`; `own` are the ports of this shard.
@@ -220,33 +220,33 @@ impl Routes {
         }
     }
 
-    /// The route of a packet, and whether the packet is a reply on its way back.
+    /// The route of a packet with these LIDs, and whether the packet is a reply on its way back.
     #[inline(always)]
-    pub(crate) fn find(&mut self, pkt: &Packet) -> Option<(u32, bool)> {
+    pub(crate) fn find(&mut self, slid: u16, dlid: u16, pkt: &Packet) -> Option<(u32, bool)> {
         let is_reply = mad::METHOD.get_u8(&pkt.mad) & method::RESPONSE != 0;
         if is_reply
             && let Some(slot) = self.slots.get(self.last as usize)
-            && slot.key() == key(pkt.dlid, pkt.slid)
+            && slot.key() == key(dlid, slid)
         {
             let own = slot.counterpart;
             return Some(if own == NO_ROUTE { (self.last, true) } else { (own, false) });
         }
-        if let Some(index) = self.by_key.get(&key(pkt.slid, pkt.dlid)) {
+        if let Some(index) = self.by_key.get(&key(slid, dlid)) {
             self.last = *index;
             return Some((*index, false));
         }
         if !is_reply {
             return None;
         }
-        let index = self.by_key.get(&key(pkt.dlid, pkt.slid))?;
+        let index = self.by_key.get(&key(dlid, slid))?;
         Some((*index, true))
     }
 
-    /// The route at `pin`, if it still is the one of the packet.
-    pub(crate) fn of(&self, pkt: &Packet) -> Option<(u32, &Slot)> {
-        let index = pkt.pin.route.checked_sub(1)?;
+    /// The route at `place`, if it still is the one of the packet.
+    pub(crate) fn of(&self, place: Place, pkt: &Packet) -> Option<(u32, &Slot)> {
+        let index = place.route.checked_sub(1)?;
         let slot = self.slots.get(index as usize).filter(|slot| slot.route.path_len != 0)?;
-        let (slid, dlid) = if pkt.pin.reverse { (pkt.dlid, pkt.slid) } else { (pkt.slid, pkt.dlid) };
+        let (slid, dlid) = if place.reverse { (pkt.dlid, pkt.slid) } else { (pkt.slid, pkt.dlid) };
         (slot.key() == key(slid, dlid)).then_some((index, slot))
     }
 }

@@ -16,7 +16,7 @@ use crate::node::{PortHot, REMOTE};
 use crate::packet::Packet;
 use crate::partition::p_key_matches;
 use crate::pinned::table::{CLEAN_ALL, CLEAN_GMP, CLEAN_REVERSE_SHIFT, CLEAN_SMP, Hop, NO_ORIGIN, Slot};
-use crate::pinned::{OnBroken, Pin, PinnedActivity, PinnedRoute};
+use crate::pinned::{OnBroken, Pin, PinnedActivity, PinnedRoute, Place};
 use crate::sink::Sink;
 use crate::smi::{self, MGMT_CLASS, SmiNode, Verdict};
 use madplane_shm::drop_reason::DropReason;
@@ -68,7 +68,7 @@ impl Shard {
     /// Pins what starts at endport `at`, if a route has its LIDs. `None`: by forwarding tables.
     #[inline(always)]
     pub(super) fn pin(&mut self, at: u32, pkt: &mut Packet) -> Option<Verdict> {
-        if self.pinned.is_empty() { None } else { self.pin_by_key(at, pkt) }
+        if self.pinned.is_empty() { None } else { self.pin_by_key(at, pkt.slid, pkt.dlid, pkt) }
     }
 
     /// [`Shard::pin`] for an SMP that a client sends; on `None` the packet is as it was but for its source LID.
@@ -78,8 +78,9 @@ impl Shard {
             return None;
         }
         let cold = self.cold.get(at as usize)?;
-        pkt.slid = cold.lid | (u16::from(pkt.path_bits) & ((1 << (cold.lmc & 7)) - 1));
-        self.pin_by_key(at, pkt)
+        let slid = cold.lid | (u16::from(pkt.path_bits) & ((1 << (cold.lmc & 7)) - 1));
+        pkt.slid = slid;
+        self.pin_by_key(at, slid, pkt.dlid, pkt)
     }
 
     /// [`Shard::pin`] for the answer of the node's own agent, which still has the LIDs of the request.
@@ -90,15 +91,16 @@ impl Shard {
         }
         let (slid, dlid) = (pkt.slid, pkt.dlid);
         (pkt.slid, pkt.dlid) = (dlid, slid);
-        let verdict = self.pin_by_key(self.endport(at), pkt);
+        let verdict = self.pin_by_key(self.endport(at), dlid, slid, pkt);
         if verdict.is_none() {
             (pkt.slid, pkt.dlid) = (slid, dlid);
         }
         verdict
     }
 
-    fn pin_by_key(&mut self, at: u32, pkt: &mut Packet) -> Option<Verdict> {
-        let (index, reverse) = self.pinned.find(pkt)?;
+    /// [`Shard::pin`] by the LIDs of the packet: a load of both together would wait for the stores just made.
+    fn pin_by_key(&mut self, at: u32, slid: u16, dlid: u16, pkt: &mut Packet) -> Option<Verdict> {
+        let (index, reverse) = self.pinned.find(slid, dlid, pkt)?;
         let slot = self.pinned.slots.get(index as usize)?;
         let (key, hop) = (slot.route.p_key, if reverse { slot.route.path_len } else { 0 });
         let origin = if reverse { slot.recorded } else { self.pinned.own.start + at };
@@ -109,12 +111,10 @@ impl Shard {
             return Some(Verdict::discard(DropReason::PKey));
         }
         self.resolve(index, origin);
-        pkt.pin = Pin { route: index + 1, origin, hop, reverse };
-        let verdict = self.step(at, 0, pkt);
-        if verdict.is_none() {
-            pkt.pin = Pin::default();
-        }
-        verdict
+        let place = Place { route: index + 1, origin, hop, reverse };
+        let verdict = self.step(at, 0, place, pkt)?;
+        pkt.pin = place.into();
+        Some(verdict)
     }
 
     /// Goes on with a pinned packet that arrived from another shard on port `at`.
@@ -124,10 +124,11 @@ impl Shard {
             return verdict;
         }
         // the route may have been replaced while the packet was between the shards
-        if let Some((index, _)) = self.pinned.of(pkt) {
-            self.resolve(index, pkt.pin.origin);
-            if self.pinned.of(pkt).and_then(|(_, slot)| slot.arrival(pkt.pin)) == Some(at) {
-                return self.step_or_fall_back(at, pkt);
+        let place = pkt.pin.place();
+        if let Some((index, _)) = self.pinned.of(place, pkt) {
+            self.resolve(index, place.origin);
+            if self.pinned.of(place, pkt).and_then(|(_, slot)| slot.arrival(place)) == Some(at) {
+                return self.step_or_fall_back(at, place, pkt);
             }
         }
         self.fall_back(at, pkt)
@@ -138,28 +139,29 @@ impl Shard {
     /// Otherwise the port where the packet stands, and what happens there.
     #[inline(never)]
     pub(super) fn walk_pinned<S: Sink>(&mut self, pkt: &mut Packet, sink: &mut S) -> Option<(u32, Verdict)> {
-        let pin = pkt.pin;
-        let index = pin.route.wrapping_sub(1);
+        let mut place = pkt.pin.place();
+        let index = place.route.wrapping_sub(1);
         let Self { pinned, ports, .. } = self;
         let slot = pinned.slots.get(index as usize)?;
-        if pin.hop == 0 && !pin.reverse {
+        if place.hop == 0 && !place.reverse {
             sink.route_used(index, MAD_BYTES);
         }
-        let clean = slot.clean & clean_bit(pin, pkt) != 0;
-        let split = usize::from(pin.hop);
+        let clean = slot.clean & clean_bit(place, pkt) != 0;
+        let split = usize::from(place.hop);
         let walk = if !clean {
-            walk(ports, slot.next(pin).into_iter())
-        } else if pin.reverse {
+            walk(ports, slot.next(place).into_iter())
+        } else if place.reverse {
             let flip = |hop: &Hop| Hop { near: hop.far, far: hop.near };
             walk(ports, slot.hops.get(..split)?.iter().rev().map(flip))
         } else {
             walk(ports, slot.hops.get(split..)?.iter().copied())
         };
-        pkt.pin.hop = if pin.reverse { pin.hop.checked_sub(walk.steps)? } else { pin.hop + walk.steps };
+        place.hop = if place.reverse { place.hop.checked_sub(walk.steps)? } else { place.hop + walk.steps };
         let at = match walk.end {
             Ok(at) => at,
             Err(peer) => {
                 let end = self.remote.get((peer ^ REMOTE) as usize)?;
+                pkt.pin = place.into();
                 sink.to_shard(end.shard as usize, end.node, end.port, pkt);
                 return None;
             }
@@ -167,12 +169,13 @@ impl Shard {
         if !clean && let Some(verdict) = self.arrival_refused(at, pkt) {
             return Some((at, verdict));
         }
-        Some((at, self.step_or_fall_back(at, pkt)))
+        pkt.pin = place.into();
+        Some((at, self.step_or_fall_back(at, place, pkt)))
     }
 
-    fn step_or_fall_back(&mut self, at: u32, pkt: &mut Packet) -> Verdict {
+    fn step_or_fall_back(&mut self, at: u32, place: Place, pkt: &mut Packet) -> Verdict {
         let input = self.ports.get(at as usize).map_or(0, |hot| number(hot, at));
-        match self.step(at, input, pkt) {
+        match self.step(at, input, place, pkt) {
             Some(verdict) => verdict,
             None => self.fall_back(at, pkt),
         }
@@ -180,19 +183,19 @@ impl Shard {
 
     /// What happens to a pinned packet at the node of `at`, which it entered by `input` (0: it starts here). `None`: it
     /// goes on by LID.
-    fn step(&mut self, at: u32, input: u8, pkt: &mut Packet) -> Option<Verdict> {
-        let pin = pkt.pin;
-        let slot = self.pinned.slots.get(pin.route.wrapping_sub(1) as usize)?;
+    #[inline(always)]
+    fn step(&mut self, at: u32, input: u8, place: Place, pkt: &mut Packet) -> Option<Verdict> {
+        let slot = self.pinned.slots.get(place.route.wrapping_sub(1) as usize)?;
         let on_broken = slot.route.on_broken;
-        if slot.at_end(pin) {
-            return self.finish(at, input, on_broken, pkt);
+        if slot.at_end(place) {
+            return self.finish(at, input, place, on_broken, pkt);
         }
-        let stop = match (slot.next(pin), self.ports.get(at as usize)) {
+        let stop = match (slot.next(place), self.ports.get(at as usize)) {
             (Some(hop), Some(here)) => match self.ports.get(hop.near as usize) {
                 // an adapter has no other port than that of its client; this matters for the first hop of a reply
                 Some(out) if out.first == here.first && (here.is_switch || hop.near == at) => {
                     let port = number(out, hop.near);
-                    if slot.clean & clean_bit(pin, pkt) != 0 {
+                    if slot.clean & clean_bit(place, pkt) != 0 {
                         return Some(Verdict::Forward { port });
                     }
                     match self.departure_refused(hop.near, input, pkt) {
@@ -211,15 +214,22 @@ impl Shard {
     }
 
     /// The path has been taken to its end on port `at`.
-    fn finish(&mut self, at: u32, arrival: u8, on_broken: OnBroken, pkt: &mut Packet) -> Option<Verdict> {
+    fn finish(
+        &mut self,
+        at: u32,
+        arrival: u8,
+        place: Place,
+        on_broken: OnBroken,
+        pkt: &mut Packet,
+    ) -> Option<Verdict> {
         if !self.view(at)?.owns_lid(arrival, pkt.dlid) {
             return broken(on_broken);
         }
-        let pin = std::mem::take(&mut pkt.pin);
-        if !pin.reverse
-            && let Some(slot) = self.pinned.slots.get_mut(pin.route.wrapping_sub(1) as usize)
+        pkt.pin = Pin::NONE;
+        if !place.reverse
+            && let Some(slot) = self.pinned.slots.get_mut(place.route.wrapping_sub(1) as usize)
         {
-            slot.recorded = pin.origin;
+            slot.recorded = place.origin;
         }
         Some(if pkt.dst_qp == 0 { Verdict::Local } else { self.gmp_admit(self.endport(at), pkt) })
     }
@@ -227,7 +237,7 @@ impl Shard {
     /// Goes on by forwarding tables from the node of `at`, as if that node had sent the packet.
     #[cold]
     fn fall_back(&mut self, at: u32, pkt: &mut Packet) -> Verdict {
-        pkt.pin = Pin::default();
+        pkt.pin = Pin::NONE;
         let endport = self.endport(at);
         if pkt.dst_qp != 0 {
             return self.gmp_start_by_lid(endport, pkt);
@@ -318,9 +328,9 @@ fn broken(on_broken: OnBroken) -> Option<Verdict> {
 
 /// The bit of [`Slot::clean`] that speaks for a packet.
 #[inline(always)]
-fn clean_bit(pin: Pin, pkt: &Packet) -> u8 {
+fn clean_bit(place: Place, pkt: &Packet) -> u8 {
     let kind = if pkt.dst_qp == 0 { CLEAN_SMP } else { CLEAN_GMP };
-    if pin.reverse { kind << CLEAN_REVERSE_SHIFT } else { kind }
+    if place.reverse { kind << CLEAN_REVERSE_SHIFT } else { kind }
 }
 
 /// For whom every end of a hop in this shard is open without a question, as [`Slot::clean`].
