@@ -567,3 +567,48 @@ fn a_madctld_killed_at_any_moment_loses_nothing_that_it_acknowledged() {
     }
     assert!(acknowledged.len() > 10, "too little happened: {}", acknowledged.len());
 }
+
+#[test]
+fn a_plane_that_dies_leaves_no_sync_waiting() {
+    let bed = Bed::new();
+    let plane = FakePlane::start(&bed, done);
+    let _daemon = bed.madctld();
+    bed.wait_connected();
+    let mut admin = Admin::new(&bed);
+    admin.send(r#"{"v":1,"cmd":"routes.add","args":{"route":{"slid":1,"dlid":2,"path":[1]},"sync":true}}"#);
+    eventually("it is published", || published(&bed).len() == 1);
+    drop(plane);
+    let reply = admin.reply().unwrap();
+    // either the death was noticed first, or the second was over first
+    let gone = reply["ok"] == true && reply["result"]["workers"] == 0;
+    let late =
+        reply["error"].as_str().is_some_and(|text| text.starts_with("Failed to sync DR table (err=-110)"));
+    assert!(gone || late, "{reply}");
+    assert_eq!(bed.ask(r#"{"v":1,"cmd":"routes.sync"}"#)["result"]["workers"], 0);
+}
+
+#[test]
+fn only_root_and_the_daemons_user_may_change_routes_and_anyone_may_look() {
+    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::process::CommandExt;
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: needs root to act as another user");
+        return;
+    }
+    let bed = Bed::new();
+    std::fs::set_permissions(bed.root(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let _daemon = bed.madctld();
+    ok(&routes(&bed, &["add", "1", "2", "3", "--sync"]));
+    let copy = bed.root().join("madctl");
+    std::fs::copy(env!("CARGO_BIN_EXE_madctl"), &copy).unwrap();
+    let as_nobody = |arguments: &[&str]| {
+        let mut process = bed.program(copy.to_str().unwrap());
+        process.args(["--name", NAME, "routes"]).args(arguments).uid(65534).gid(65534).output().unwrap()
+    };
+    for arguments in [&["add", "1", "3", "3"][..], &["del", "1", "2"], &["flush"], &["sync"]] {
+        let line = failed(&as_nobody(arguments), 1);
+        assert_eq!(line, "only root and the user who runs madctld may change the plane");
+    }
+    assert!(ok(&as_nobody(&["show"])).contains("1 of 1024"));
+    assert_eq!(published(&bed).len(), 1);
+}
