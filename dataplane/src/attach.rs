@@ -6,6 +6,7 @@
 
 mod connections;
 mod requests;
+mod routes;
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
@@ -16,9 +17,11 @@ use madplane_engine::{FabricPlan, NodeId};
 use madplane_shm::command::{Command, Event};
 use madplane_shm::doorbell::Doorbell;
 use madplane_shm::header::Incarnation;
+use madplane_shm::route_counters::RouteCounters;
 use madplane_shm::session::{SharedConsumer, SharedProducer};
 use madplane_shm::status::{MAX_SESSIONS, Status};
 use madplane_shm::sync::Ordering;
+use madplane_shm::table::snapshot::TableReader;
 use madplane_topology::{NodeKind, PortRef, Topology};
 use rustix::event::epoll;
 use rustix::io::Errno;
@@ -97,6 +100,10 @@ pub struct Housekeeping {
     control: Option<ControlChannel>,
     sm_waiting: VecDeque<usize>,
     huge_pages: bool,
+    /// The table that the workers read, and its counters.
+    table: Option<(TableReader, Arc<RouteCounters>)>,
+    /// The last complaint about the table, so that it is made once.
+    table_complaint: String,
 }
 
 /// What housekeeping needs to start.
@@ -161,6 +168,8 @@ impl Housekeeping {
             control: None,
             sm_waiting: VecDeque::new(),
             huge_pages,
+            table: None,
+            table_complaint: String::new(),
         })
     }
 
@@ -173,6 +182,7 @@ impl Housekeeping {
         let mut events = Vec::with_capacity(64);
         loop {
             self.status.plane().heartbeat_ns.store(monotonic_ns(), Ordering::Relaxed);
+            self.look_for_table();
             events.clear();
             match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), Some(&HEARTBEAT)) {
                 Ok(_) | Err(Errno::INTR) => {}

@@ -3,11 +3,14 @@
 //! Implements the engine's [`Sink`]. Owned by a worker, called in the middle of the engine's loop; everything here is
 //! bounded and free of allocation, system calls wait until [`Egress::flush`].
 
+use std::sync::Arc;
+
 use madplane_engine::{Grh, NodeId, Packet, PeerEvent, Sink};
 use madplane_port::{MadMessage, MadTx};
 use madplane_shm::counters::Counter;
 use madplane_shm::drop_reason::DropReason;
 use madplane_shm::message::{Envelope, flag, kind};
+use madplane_shm::route_counters::RouteCounters;
 use madplane_shm::status::MAX_SESSIONS;
 use madplane_wire::Mad;
 
@@ -28,6 +31,10 @@ pub struct Egress {
     /// What this worker counts.
     pub counts: Counts,
     overflows: Vec<Overflow>,
+    /// Where the use of routes is counted.
+    pub route_counters: Option<Arc<RouteCounters>>,
+    /// The clock as of this duty cycle.
+    pub now_ns: u64,
     scratch: MadMessage,
 }
 
@@ -55,6 +62,8 @@ impl Egress {
             mesh,
             counts: Counts::default(),
             overflows: Vec::with_capacity(OVERFLOWS_PER_CYCLE),
+            route_counters: None,
+            now_ns: 0,
             scratch: MadMessage::default(),
         }
     }
@@ -164,6 +173,12 @@ impl Sink for Egress {
 
     fn peer_event(&mut self, shard: usize, event: PeerEvent) {
         self.mesh.send_peer_event(shard, event);
+    }
+
+    fn route_used(&mut self, index: u32, bytes: u32) {
+        if let Some(counters) = &self.route_counters {
+            counters.add(index, u64::from(bytes), self.now_ns);
+        }
     }
 
     fn dropped(&mut self, _node: NodeId, reason: DropReason) {

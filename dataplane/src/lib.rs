@@ -30,6 +30,7 @@ pub mod mesh;
 pub mod orders;
 pub mod plane;
 pub mod process;
+pub mod route_view;
 pub mod sessions;
 pub mod telemetry;
 pub mod worker;

@@ -10,6 +10,7 @@ use ringbuf::traits::{Consumer, Producer, Split};
 use ringbuf::{HeapCons, HeapProd, HeapRb};
 
 use crate::agents::{AgentId, AgentSpec, RegisterError};
+use crate::route_view::RouteView;
 use crate::sessions::Session;
 
 /// What a worker is asked to do.
@@ -57,6 +58,8 @@ pub enum Order {
         /// The node.
         node: NodeId,
     },
+    /// Forward by this table from now on.
+    Routes(Box<RouteView>),
     /// Leave the duty cycle.
     Stop,
 }
@@ -66,6 +69,8 @@ pub enum Order {
 pub enum Report {
     /// Done; a closed session's memory with it.
     Done(Option<Box<Session>>),
+    /// The view of the table that is no longer needed.
+    Replaced(Option<Box<RouteView>>),
     /// An agent was refused.
     Refused(RegisterError),
     /// The session or agent is not there.

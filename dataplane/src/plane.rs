@@ -128,8 +128,9 @@ impl Plane {
             listener,
             huge_pages,
         };
-        let housekeeping = Housekeeping::new(parts).map_err(StartError::Descriptor)?;
+        let mut housekeeping = Housekeeping::new(parts).map_err(StartError::Descriptor)?;
         housekeeping.show_default_place();
+        housekeeping.look_for_table();
         let plane = status.plane();
         plane
             .startup_ns

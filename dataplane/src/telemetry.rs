@@ -27,6 +27,11 @@ impl Counts {
         self.counters[counter as usize] += amount;
     }
 
+    /// Sets a counter that somebody else keeps.
+    pub fn set(&mut self, counter: Counter, value: u64) {
+        self.counters[counter as usize] = value;
+    }
+
     /// Counts a dropped MAD.
     pub fn drop(&mut self, reason: DropReason) {
         self.drops[reason as usize] += 1;

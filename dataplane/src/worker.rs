@@ -20,6 +20,7 @@ use crate::idle::IdleStrategy;
 use crate::mesh::{Crossing, MeshEnds};
 use crate::orders::{Order, OrderBox, Report};
 use crate::process::monotonic_ns;
+use crate::route_view::RouteView;
 use crate::sessions::{Session, SessionOut};
 use crate::telemetry::Telemetry;
 
@@ -49,6 +50,7 @@ pub struct Worker {
     sessions: Vec<SessionIn>,
     egress: Egress,
     orders: OrderBox,
+    routes: Option<Box<RouteView>>,
     telemetry: Telemetry,
     burst: Vec<MadMessage>,
     packet: Box<Packet>,
@@ -64,6 +66,7 @@ impl Worker {
             sessions: Vec::with_capacity(MAX_SESSIONS),
             egress: Egress::new(mesh),
             orders,
+            routes: None,
             telemetry: Telemetry::new(status, index, monotonic_ns()),
             burst: vec![MadMessage::default(); DEFAULT_BURST],
             packet: Box::default(),
@@ -73,6 +76,10 @@ impl Worker {
 
     /// Does everything that is due at `now_ns`; returns how much there was.
     pub fn poll(&mut self, now_ns: u64) -> usize {
+        if self.routes.as_ref().is_some_and(|routes| routes.changed()) {
+            self.refresh_routes();
+        }
+        self.egress.now_ns = now_ns;
         let mut work = self.poll_sessions(now_ns);
         work += self.poll_mesh(now_ns);
         if let Some(order) = self.orders.take() {
@@ -144,6 +151,22 @@ impl Worker {
         work
     }
 
+    /// Takes over what has changed in the route table and says so.
+    #[cold]
+    fn refresh_routes(&mut self) {
+        let Some(routes) = &mut self.routes else { return };
+        let applied = routes.refresh(&mut self.shard);
+        let block = self.telemetry.status().worker(self.index);
+        let (retries, refused) = routes.mishaps();
+        block.table_retries.store(retries, Ordering::Relaxed);
+        block.table_refused.store(refused, Ordering::Relaxed);
+        if let Some(generation) = applied {
+            block.applied_ns.store(monotonic_ns(), Ordering::Relaxed);
+            // control looks at the generation first: the time is that of this generation
+            block.applied_generation.store(generation, Ordering::Release);
+        }
+    }
+
     fn carry_out(&mut self, order: Order, now_ns: u64) -> Report {
         match order {
             Order::Open(session) => self.open(*session),
@@ -184,6 +207,15 @@ impl Worker {
             Order::Reboot { node } => {
                 self.shard.reboot_node(now_ns, node, &mut self.egress);
                 Report::Done(None)
+            }
+            Order::Routes(view) => {
+                let former = self.routes.take();
+                if let Some(former) = &former {
+                    former.withdraw(&mut self.shard);
+                }
+                self.egress.route_counters = Some(view.counters().clone());
+                self.routes = Some(view);
+                Report::Replaced(former)
             }
             Order::Stop => {
                 self.stopping = true;
@@ -240,6 +272,9 @@ impl Worker {
     }
 
     fn commit(&mut self, now_ns: u64) {
+        let pinned = self.shard.pinned_activity();
+        self.egress.counts.set(Counter::DrCacheHit, pinned.cache_hits);
+        self.egress.counts.set(Counter::DrCacheMiss, pinned.cache_misses);
         self.telemetry.commit(&self.egress.counts, now_ns);
         let status = self.telemetry.status();
         status.worker(self.index).sessions.store(self.sessions.len() as u64, Ordering::Relaxed);

@@ -1,0 +1,89 @@
+//! A worker's view of the route table: a reader of the shared table, and what it has told the shard.
+//!
+//! Owned by a worker. [`RouteView::changed`] looks at one shared word and is called once per duty cycle; everything else
+//! happens when that word moved: the places that changed are read under the sequence lock and handed to the shard, which
+//! keeps its own compiled copy. A table that its writer overtakes again and again is left for the next cycle; what the shard
+//! has stays good. Forwarding never waits for control.
+
+use std::sync::Arc;
+
+use madplane_engine::{OnBroken, PinnedRoute, Shard};
+use madplane_shm::route_counters::RouteCounters;
+use madplane_shm::table::snapshot::TableReader;
+use madplane_shm::table::{RouteEntry, on_broken};
+
+/// One worker's reader and what has come of it.
+#[derive(Debug)]
+pub struct RouteView {
+    reader: TableReader,
+    counters: Arc<RouteCounters>,
+    /// Control's numbers of the routes that the shard has; 0 for a free place.
+    ids: Vec<u64>,
+    /// This worker sets the counters of a replaced route to zero.
+    resets_counters: bool,
+    retries: u64,
+    refused: u64,
+}
+
+impl RouteView {
+    /// Makes a view that has seen nothing yet. One of the workers, the first, `resets_counters`.
+    pub fn new(reader: TableReader, counters: Arc<RouteCounters>, resets_counters: bool) -> Self {
+        let ids = vec![0; reader.capacity() as usize];
+        Self { reader, counters, ids, resets_counters, retries: 0, refused: 0 }
+    }
+
+    /// Whether the table has moved since the last complete refresh. One load of a word that rarely changes.
+    pub fn changed(&self) -> bool {
+        self.reader.changed()
+    }
+
+    /// Tells the shard what has changed; the generation that it forwards by now, or `None` if the writer was too quick.
+    #[cold]
+    pub fn refresh(&mut self, shard: &mut Shard) -> Option<u64> {
+        let (ids, counters, resets) = (&mut self.ids, &self.counters, self.resets_counters);
+        let outcome = self.reader.refresh(&mut |index, entry| {
+            let id = entry.map_or(0, |entry| entry.id);
+            if let Some(known) = ids.get_mut(index as usize)
+                && *known != id
+            {
+                *known = id;
+                if resets {
+                    counters.reset(index);
+                }
+            }
+            shard.set_route(index, entry.map(pinned).as_ref());
+        });
+        self.retries += u64::from(outcome.retries);
+        self.refused += u64::from(outcome.refused);
+        outcome.complete.then_some(outcome.generation)
+    }
+
+    /// Takes from the shard what this view gave it, before another view takes over.
+    pub fn withdraw(&self, shard: &mut Shard) {
+        for (index, _) in (0u32..).zip(&self.ids).filter(|(_, id)| **id != 0) {
+            shard.set_route(index, None);
+        }
+    }
+
+    /// Per-route counters, shared by all workers.
+    pub fn counters(&self) -> &Arc<RouteCounters> {
+        &self.counters
+    }
+
+    /// Reads that the writer overtook, and routes refused as damaged, so far.
+    pub fn mishaps(&self) -> (u64, u64) {
+        (self.retries, self.refused)
+    }
+}
+
+fn pinned(entry: &RouteEntry) -> PinnedRoute {
+    PinnedRoute {
+        slid: entry.slid,
+        dlid: entry.dlid,
+        p_key: entry.p_key,
+        priority: entry.priority,
+        on_broken: if entry.on_broken == on_broken::DROP { OnBroken::Drop } else { OnBroken::Fallback },
+        path: entry.path,
+        path_len: entry.path_len,
+    }
+}
