@@ -5,13 +5,15 @@
 //! [`lid_route`], usable without a fabric.
 //!
 //! Invariants: no I/O, no clock, no lock, no unsafe code; a malformed MAD is dropped or answered, it never panics; work
-//! per packet is bounded. Not here: sessions, agents' registrations, transaction matching, timeouts, faults.
+//! per packet is bounded. Traffic between two LIDs may be pinned to a path ([`Shard::set_route`]). Not here: sessions,
+//! agents' registrations, transaction matching, timeouts, faults.
 //!
 //! | item | who uses it | on which thread |
 //! |---|---|---|
 //! | [`FabricPlan`] | anyone, immutable | any |
 //! | [`Shard`] | exactly one worker | that worker's |
 //! | [`Packet`] | whoever holds it | any |
+//! | [`PinnedRoute`] | who sets routes, copied into each shard | any |
 #![forbid(unsafe_code)]
 
 mod agent;

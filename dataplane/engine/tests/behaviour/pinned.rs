@@ -379,6 +379,22 @@ fn routes_are_replaced_removed_and_shadowed() {
 }
 
 #[test]
+fn a_reply_follows_the_route_that_counts_now() {
+    let t = topology();
+    let mut w = up(1);
+    w.out.listening = vec![(B, 1)];
+    w.pin(0, Some(&route(LID_A, LID_B, ZIGZAG)));
+    let pkt = w.gmp(method::GET, class::SA, LID_B, 0x11);
+    w.send(A, 1, pkt);
+    // set later, so it counts; no request has gone its way
+    w.pin(1, Some(&route(LID_A, LID_B, TO_B)));
+    let pkt = w.gmp(method::GET_RESP, class::SA, LID_A, 0x11);
+    let before = traffic(&mut w, &t);
+    w.send(B, 1, pkt);
+    assert_eq!(moved(&mut w, &t, &before), expected(&t, B, &[1, 3, 1], false));
+}
+
+#[test]
 fn what_is_not_a_route_is_refused_and_leaves_nothing_behind() {
     let good = route(LID_A, LID_B, ZIGZAG);
     let bad = [
@@ -443,6 +459,9 @@ fn partition_enforcement_and_vls_stop_a_pinned_gmp() {
         {
             let mut w = up(shards);
             w.pin(0, Some(&route(LID_A, LID_B, ZIGZAG)));
+            // resolved before the Set, which changes no state
+            let pkt = gmp_to(&mut w, LID_B);
+            assert!(w.exchange(pkt).is_some());
             assert_eq!(w.set_port(TO_S1, port, &[(field, 1)]).unwrap().0, 0);
             let pkt = gmp_to(&mut w, LID_B);
             assert!(w.exchange(pkt).is_some(), "the default key passes");
@@ -462,6 +481,8 @@ fn partition_enforcement_and_vls_stop_a_pinned_gmp() {
         w.pin(0, Some(&route(LID_A, LID_B, ZIGZAG)));
         let mut map = [0; 64];
         map[1..3].copy_from_slice(&[0xF8, 0x70]);
+        let pkt = gmp_to(&mut w, LID_B);
+        assert!(w.exchange(pkt).is_some());
         w.set(TO_S1, attr::SL_TO_VL, 3 << 8 | 3, &map);
         for (sl, passes) in [(0, true), (2, false), (4, true)] {
             let pkt = Packet { sl, ..gmp_to(&mut w, LID_B) };
