@@ -7,7 +7,7 @@
 //! | `routes.add` | a [`RawRoute`]'s fields in `route`, `replace`, `sync` | [`RoutesDone`] | root, or the user of madctld |
 //! | `routes.del` | `slid`, `dlid`, `sync` | [`RoutesDone`] | the same |
 //! | `routes.flush` | `sync` | [`RoutesDone`] | the same |
-//! | `routes.load` | `lines`: `[number, route]` each, `more`, `replace`, `sync` | [`RoutesDone`] | the same |
+//! | `routes.load` | `lines`: `[number, text]` each ([`Written::parse_line`]), `more`, `replace`, `sync` | [`RoutesDone`] | the same |
 //! | `routes.sync` | none | [`RoutesDone`] | the same |
 //! | `routes.stats` | none | [`RoutesStats`] | anyone |
 //!
@@ -18,6 +18,7 @@ use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::routes::spec::Written;
 use crate::routes::{Key, RawRoute, Route};
 
 /// Names of the commands.
@@ -173,7 +174,7 @@ struct FlushArgs {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct LoadArgs {
-    lines: Vec<(u32, RawRoute)>,
+    lines: Vec<(u32, String)>,
     #[serde(default)]
     more: bool,
     #[serde(default)]
@@ -207,10 +208,13 @@ fn add(args: Value) -> Result<RouteAction, String> {
 
 fn load(args: Value) -> Result<RouteAction, String> {
     let LoadArgs { lines, more, replace, sync } = crate::admin::arguments("routes.load", args)?;
-    let check = |(line, raw): (u32, RawRoute)| match Route::try_from(raw) {
-        Ok(route) => Ok((line, route)),
-        Err(error) => Err(format!("line {line}: {error}")),
-    };
-    let lines = lines.into_iter().map(check).collect::<Result<Vec<_>, _>>()?;
+    let mut routes = Vec::with_capacity(lines.len());
+    for (line, text) in lines {
+        let fail = |error: String| format!("line {line}: {error}");
+        let Some(written) = Written::parse_line(&text).map_err(fail)? else { continue };
+        let route = written.by_ports().map_err(|error| fail(error.to_string()))?;
+        routes.push((line, route.ok_or_else(|| fail("the path has to be given by ports here".to_owned()))?));
+    }
+    let lines = routes;
     Ok(RouteAction::Load { lines, more, replace, sync })
 }

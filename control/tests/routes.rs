@@ -202,9 +202,10 @@ fn wrong_requests_that_madctl_would_not_send_are_refused_too() {
             r#"{"v":1,"cmd":"routes.add","args":{"route":{"slid":1,"dlid":2,"path":[1],"x":1}}}"#,
             "unknown field",
         ),
+        (r#"{"v":1,"cmd":"routes.load","args":{"lines":[[7,"0 2 1"]]}}"#, "line 7: LID 0x0000"),
         (
-            r#"{"v":1,"cmd":"routes.load","args":{"lines":[[7,{"slid":0,"dlid":2,"path":[1]}]]}}"#,
-            "line 7: LID 0x0000",
+            r#"{"v":1,"cmd":"routes.load","args":{"lines":[[8,"1 2 via a"]]}}"#,
+            "line 8: the path has to be given by ports",
         ),
         (r#"{"v":1,"cmd":"routes.sync","args":{"x":1}}"#, "routes.sync takes no arguments"),
         (r#"{"v":1,"cmd":"routes.ad","args":{}}"#, "did you mean routes.add?"),
@@ -384,8 +385,7 @@ fn a_large_file_is_loaded_as_a_whole_and_a_client_that_dies_half_way_leaves_noth
     let text: String = (0..5000).map(line).collect();
     let file = write(&bed, "large.routes", &text);
     let mut half = Admin::new(&bed);
-    let part =
-        r#"{"v":1,"cmd":"routes.load","args":{"lines":[[1,{"slid":1,"dlid":2,"path":[1]}]],"more":true}}"#;
+    let part = r#"{"v":1,"cmd":"routes.load","args":{"lines":[[1,"1 2 1"]],"more":true}}"#;
     assert_eq!(half.ask(part)["ok"], true);
     drop(half);
     let loaded = ok(&routes(&bed, &["load", &file, "--sync"]));

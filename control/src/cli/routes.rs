@@ -197,12 +197,13 @@ fn check_device(device: Option<&str>) -> Result<(), Failure> {
 fn load(paths: &PlanePaths, format: Format, file: &Path, replace: bool, sync: bool) -> Outcome {
     let routes = read(paths, file)?;
     let mut client = open(paths)?;
-    let mut part: Vec<(u32, RawRoute)> = Vec::new();
+    let mut part: Vec<(u32, String)> = Vec::new();
     let mut bytes = 0;
     for (line, route) in &routes {
-        part.push((*line, RawRoute::from(route)));
-        // names of the fields and numbers
-        bytes += 110 + 4 * route.path().len();
+        let text = route.to_line();
+        // the number of the line, quotes and commas
+        bytes += text.len() + 16;
+        part.push((*line, text));
         if bytes > PART_BYTES {
             let args = json!({ "lines": part, "more": true, "replace": replace });
             client.ask::<RoutesDone>("routes.load", &args).map_err(|error| name_line(file, error))?;

@@ -190,6 +190,13 @@ impl Route {
         self.on_broken
     }
 
+    /// The route as a line of a file.
+    pub fn to_line(&self) -> String {
+        let Self { slid, dlid, p_key, priority, on_broken, .. } = self;
+        let ports = self.ports();
+        format!("{slid} {dlid} {ports} pkey={p_key} priority={priority} on-broken={on_broken}")
+    }
+
     /// The ports as they are written.
     pub fn ports(&self) -> String {
         show_ports(&self.path)
@@ -394,6 +401,9 @@ mod tests {
         let route = Route::try_from(raw.clone()).unwrap();
         assert_eq!((route.key(), route.path().len()), ((1, 0xbfff), MAX_HOPS));
         assert_eq!(RawRoute::from(&route), raw);
+        let odd = RawRoute { p_key: 0x8001, priority: 3, on_broken: OnBroken::Drop, ..raw };
+        let odd = Route::try_from(odd).unwrap();
+        assert_eq!(Written::parse_line(&odd.to_line()).unwrap().unwrap().by_ports(), Ok(Some(odd)));
     }
 
     #[test]
