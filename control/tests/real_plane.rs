@@ -255,7 +255,18 @@ fn routes_are_found_and_traced_with_the_lids_and_states_of_the_running_fabric() 
     lids.give(&[], 1, 0x11);
     lids.give(&[1, 1, 3], 1, 0x22);
     lids.give(&[1, 1], 0, 5);
-    let added = ok(&bed.madctl(&["routes", "add", "0x11", "0x22", "via", "ring-03", "--on-broken", "drop"]));
+    let added = ok(&bed.madctl(&[
+        "routes",
+        "add",
+        "0x11",
+        "0x22",
+        "via",
+        "ring-03",
+        "--on-broken",
+        "drop",
+        "--sync",
+    ]));
+    assert!(added.contains(" is with 1 worker after "), "{added}");
     assert!(added.starts_with("route 0x0011 -> 0x0022 added (ports 1,2,2,"), "{added}");
     ok(&bed.madctl(&["routes", "add", "0x22", "0x11", "shortest", "avoid", "ring-03"]));
     ok(&bed.madctl(&["routes", "add", "0x22", "5", "shortest"]));
@@ -279,4 +290,14 @@ fn routes_are_found_and_traced_with_the_lids_and_states_of_the_running_fabric() 
     assert!(failed(&checked).starts_with("madctl: 1 of 3 routes are broken"), "{checked:?}");
     ok(&bed.madctl(&["links", "up", "ring-03:2"]));
     ok(&bed.madctl(&["routes", "check"]));
+    // another plane takes the table up where the last one left it
+    let before = status(&bed)["pid"].clone();
+    kill(&before);
+    eventually("madplaned is gone", || status(&bed)["running"] == false);
+    up(&bed);
+    let synced = ok(&bed.madctl(&["routes", "sync"]));
+    assert!(
+        synced.starts_with("routes published; 3 of 1024") && synced.contains("is with 1 worker"),
+        "{synced}"
+    );
 }
