@@ -239,7 +239,8 @@ impl Plane {
         if !at.is_empty() {
             madctl.args(["--at", at]);
         }
-        madctl.arg("--").args(command);
+        // osmtest leaves a file where it stands
+        madctl.arg("--").args(command).current_dir(self.root.path());
         madctl
     }
 
