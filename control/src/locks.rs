@@ -15,7 +15,7 @@ use std::time::Duration;
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 
-use crate::sys;
+use madplane_shm::process;
 
 const TRIES: u32 = 20;
 const BETWEEN_TRIES: Duration = Duration::from_millis(5);
@@ -66,7 +66,7 @@ impl DaemonLock {
             }
         }
         let pid = std::process::id();
-        let text = format!("{pid}\n{}\n", sys::start_ticks(pid).unwrap_or(0));
+        let text = format!("{pid}\n{}\n", process::start_ticks(pid).unwrap_or(0));
         file.set_len(0).map_err(fail)?;
         file.write_all(text.as_bytes()).map_err(fail)?;
         Ok(Self { _file: file })
@@ -119,7 +119,7 @@ pub fn holder(path: &Path) -> io::Result<Option<Holder>> {
             Err(other) => return Err(other.into()),
         }
         if let Some(claim) = read_claim(&mut file) {
-            let found = sys::start_ticks(claim.pid);
+            let found = process::start_ticks(claim.pid);
             if found.is_some() && (claim.start_ticks.is_none() || claim.start_ticks == found) {
                 return Ok(Some(Holder { pid: claim.pid }));
             }

@@ -13,14 +13,13 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use madplane_shm::header::Incarnation;
 use madplane_shm::table::publish::RoutePublisher;
 use madplane_shm::table::snapshot::TableReader;
 use madplane_shm::table::{MAX_PATH_PORTS, MAX_TENANTS, RouteEntry, TableError, TableOptions, on_broken};
 use tracing::{info, warn};
 
 use crate::routes::{DEFAULT_CAPACITY, OnBroken, Placed, RawRoute, Route, SoftwareTable};
-use crate::sys;
+use madplane_shm::process;
 
 /// How long workers may take to apply a publication.
 pub const SYNC_WITHIN: Duration = Duration::from_secs(1);
@@ -123,7 +122,8 @@ impl Publisher {
         let former = || TableReader::open(path).ok().map(|reader| reader.options());
         let routes = capacity.or_else(|| former().map(|options| options.routes)).unwrap_or(DEFAULT_CAPACITY);
         let tenants = former().map_or(TENANTS, |options| options.tenants);
-        let segment = RoutePublisher::open_or_create(path, TableOptions { routes, tenants }, incarnation())?;
+        let segment =
+            RoutePublisher::open_or_create(path, TableOptions { routes, tenants }, process::incarnation())?;
         let interval_ms = u64::try_from(tuning.interval.as_millis()).unwrap_or(u64::MAX);
         segment.set_tuning(interval_ms, u64::try_from(tuning.threshold).unwrap_or(u64::MAX));
         let mut table = SoftwareTable::new(segment.capacity());
@@ -175,7 +175,7 @@ impl Publisher {
                 None => self.segment.clear(index),
             }
         }
-        let published_ns = sys::monotonic_ns();
+        let published_ns = process::monotonic_ns();
         let generation = self.segment.publish();
         self.publications += 1;
         self.flights.push_back(Flight { generation, published: now, published_ns, measured: true });
@@ -187,7 +187,7 @@ impl Publisher {
     pub fn follow_up(&mut self, levels: &[Level], now: Instant) -> bool {
         let generation = self.generation();
         if self.flights.is_empty() && levels.iter().any(|level| level.generation < generation) {
-            let published_ns = sys::monotonic_ns();
+            let published_ns = process::monotonic_ns();
             self.flights.push_back(Flight { generation, published: now, published_ns, measured: false });
         }
         !self.flights.is_empty()
@@ -201,7 +201,8 @@ impl Publisher {
             let behind =
                 |levels: &[Level]| levels.iter().position(|level| level.generation < flight.generation);
             // just published: the workers need less time than a trip to the kernel and back
-            while behind(&levels).is_some() && sys::monotonic_ns() < flight.published_ns + LOOK_AT_ONCE_NS {
+            while behind(&levels).is_some() && process::monotonic_ns() < flight.published_ns + LOOK_AT_ONCE_NS
+            {
                 std::hint::spin_loop();
                 levels = applied();
             }
@@ -261,11 +262,6 @@ impl Publisher {
     pub fn latency(&self) -> &Histogram<u64> {
         &self.latency
     }
-}
-
-fn incarnation() -> Incarnation {
-    let pid = std::process::id();
-    Incarnation { pid, start_ticks: sys::start_ticks(pid).unwrap_or(0), boot: 0 }
 }
 
 /// A route as it lies in the segment.
@@ -350,7 +346,7 @@ mod tests {
         let start = Instant::now();
         add(&mut table, 2);
         let generation = publisher.publish(&mut table, start);
-        let level = |generation| Level { generation, applied_ns: sys::monotonic_ns() + 5_000 };
+        let level = |generation| Level { generation, applied_ns: process::monotonic_ns() + 5_000 };
         assert_eq!(publisher.look(|| vec![level(generation), level(generation - 1)], start), []);
         assert_eq!(publisher.in_flight(), Some(generation));
         assert!(publisher.deadline(start).is_some());

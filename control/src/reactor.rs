@@ -30,7 +30,7 @@ use crate::locks::{DaemonLock, LockError};
 use crate::plane_link::{Change, LinkSources, PlaneLink};
 use crate::poller::{Interest, Poller, Ready};
 use crate::route_desk::RouteDesk;
-use crate::sys;
+use madplane_shm::process;
 
 const LISTENER: u64 = 0;
 const SIGNALS: u64 = 1;
@@ -171,7 +171,7 @@ impl Reactor {
             under_way: HashMap::new(),
             next_command: 1,
             events_taken: 0,
-            started_unix_ns: sys::unix_ns(),
+            started_unix_ns: process::unix_ns(),
             own_uid: rustix::process::geteuid().as_raw(),
             stopping: false,
         })

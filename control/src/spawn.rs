@@ -23,6 +23,7 @@ use rustix::process::{Pid, PidfdFlags, Signal};
 use crate::config::{ConfigError, UpOptions, locate};
 use crate::locks::{self, DaemonLock, LockError};
 use crate::sys;
+use madplane_shm::process;
 
 /// How long a daemon may take to become ready.
 pub const READY_WITHIN: Duration = Duration::from_secs(120);
@@ -123,7 +124,7 @@ pub fn find_plane(paths: &PlanePaths) -> io::Result<Option<u32>> {
     let Some(held) = locks::holder(&paths.plane_lock())? else { return Ok(None) };
     if let Ok(status) = Status::open(&paths.status_segment()) {
         let writer = status.writer();
-        let found = sys::start_ticks(held.pid);
+        let found = process::start_ticks(held.pid);
         if writer.pid == held.pid && writer.start_ticks != 0 && found.is_some_and(|t| t != writer.start_ticks)
         {
             return Ok(Some(0));

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use rustix::io::FdFlags;
 use rustix::thread::CpuSet;
-use rustix::time::{ClockId, Timespec};
+use rustix::time::Timespec;
 
 /// Starts `program` in the background: a session of its own, no terminal, input from nowhere, both outputs to `log`.
 ///
@@ -73,31 +73,6 @@ pub fn fd_number(fd: &OwnedFd) -> RawFd {
     fd.as_raw_fd()
 }
 
-/// Start time of a process in clock ticks since boot; `None` if there is no such process.
-pub fn start_ticks(pid: u32) -> Option<u64> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // the name in brackets may hold anything, also blanks and brackets
-    let after_name = &stat[stat.rfind(')')? + 1..];
-    after_name.split_ascii_whitespace().nth(19)?.parse().ok()
-}
-
-/// Monotonic clock in nanoseconds: the clock of the heartbeats.
-pub fn monotonic_ns() -> u64 {
-    clock_ns(ClockId::Monotonic)
-}
-
-/// Unix time in nanoseconds.
-pub fn unix_ns() -> u64 {
-    clock_ns(ClockId::Realtime)
-}
-
-fn clock_ns(clock: ClockId) -> u64 {
-    let now = rustix::time::clock_gettime(clock);
-    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
-    let nanoseconds = u64::try_from(now.tv_nsec).unwrap_or(0);
-    seconds.saturating_mul(1_000_000_000).saturating_add(nanoseconds)
-}
-
 /// A span of time as poll and epoll take it.
 pub fn timespec(span: Duration) -> Timespec {
     Timespec {
@@ -133,12 +108,6 @@ pub fn confine_to(cpus: &[u32]) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_start_of_a_process_is_known_and_that_of_no_process_is_not() {
-        assert!(start_ticks(std::process::id()).unwrap() > 0);
-        assert_eq!(start_ticks(u32::MAX), None);
-    }
 
     #[test]
     fn standard_streams_and_closed_descriptors_are_not_adopted() {

@@ -195,7 +195,7 @@ fn is_alive(pid_file: &std::path::Path) -> bool {
     let pid = std::fs::read_to_string(pid_file).unwrap().trim().parse().unwrap();
     // a process that has ended and only waits to be collected is not alive
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    madplane_control::sys::start_ticks(pid).is_some() && !stat.contains(") Z ")
+    madplane_shm::process::start_ticks(pid).is_some() && !stat.contains(") Z ")
 }
 
 #[test]

@@ -32,7 +32,7 @@ impl Follower {
             while !stopped.load(Ordering::Relaxed) {
                 let refresh = reader.refresh(&mut |_, _| {});
                 let worker = status.worker(0);
-                worker.applied_ns.store(madplane_control::sys::monotonic_ns(), Relaxed);
+                worker.applied_ns.store(madplane_shm::process::monotonic_ns(), Relaxed);
                 worker.applied_generation.store(refresh.generation, Release);
                 std::thread::sleep(std::time::Duration::from_micros(200));
             }

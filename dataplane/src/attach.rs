@@ -28,7 +28,7 @@ use rustix::io::Errno;
 
 use crate::config::Config;
 use crate::orders::{Order, OrderDesk, Report};
-use crate::process::monotonic_ns;
+use madplane_shm::process::monotonic_ns;
 
 /// How long housekeeping waits for a worker before it gives the order up.
 const ORDER_PATIENCE: Duration = Duration::from_secs(2);
@@ -236,7 +236,7 @@ impl Housekeeping {
     /// Notes an error for operators.
     fn error(&self, text: &str) {
         tracing::warn!("{text}");
-        self.status.record_error(text, crate::process::unix_ns());
+        self.status.record_error(text, madplane_shm::process::unix_ns());
     }
 
     /// Resolves a selector to a node and the port at which a session would sit.

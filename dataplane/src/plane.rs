@@ -13,6 +13,7 @@ use madplane_engine::{FabricOptions, FabricPlan};
 use madplane_port::machine;
 use madplane_shm::doorbell::Doorbell;
 use madplane_shm::map;
+use madplane_shm::process::{incarnation, unix_ns};
 use madplane_shm::status::{Status, StatusError, plane_state};
 use madplane_shm::sync::Ordering;
 use madplane_topology::{ParseOptions, Topology};
@@ -23,7 +24,7 @@ use crate::config::{Config, FabricSource};
 use crate::idle::{Spin, Yield};
 use crate::mesh::mesh;
 use crate::orders::order_rings;
-use crate::process::{LockError, PlaneLock, incarnation, unix_ns};
+use crate::process::{LockError, PlaneLock};
 use crate::worker::Worker;
 
 /// Why a plane could not be started; `Display` is one line for the operator.

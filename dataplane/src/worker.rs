@@ -19,10 +19,10 @@ use crate::egress::{Egress, packet_from};
 use crate::idle::IdleStrategy;
 use crate::mesh::{Crossing, MeshEnds};
 use crate::orders::{Order, OrderBox, Report};
-use crate::process::monotonic_ns;
 use crate::route_view::RouteView;
 use crate::sessions::{Session, SessionOut};
 use crate::telemetry::Telemetry;
+use madplane_shm::process::monotonic_ns;
 
 /// Duty cycles without work between two looks at the clock.
 const EMPTY_CYCLES_PER_CLOCK: u32 = 16;

@@ -29,6 +29,7 @@ pub mod layout;
 pub mod map;
 pub mod message;
 pub mod paths;
+pub mod process;
 pub mod ring;
 pub mod route_counters;
 pub mod seqlock;

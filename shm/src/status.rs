@@ -309,7 +309,7 @@ impl Status {
             if count == 0 {
                 record.text.store(shown);
                 record.first_unix_ns.store(now_unix_ns, Ordering::Relaxed);
-            } else if index < MAX_ERRORS - 1 && record.text.load() != cut(text) {
+            } else if index < MAX_ERRORS - 1 && record.text.load().as_bytes() != record.text.fitting(text) {
                 continue;
             }
             record.last_unix_ns.store(now_unix_ns, Ordering::Relaxed);
@@ -318,14 +318,6 @@ impl Status {
             return;
         }
     }
-}
-
-fn cut(text: &str) -> &str {
-    let mut end = text.len().min(28 * 8);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    &text[..end]
 }
 
 #[cfg(all(test, not(loom)))]

@@ -34,9 +34,14 @@ fn fitting(text: &str, bytes: usize) -> &[u8] {
 }
 
 impl<const WORDS: usize> SharedText<WORDS> {
+    /// What [`SharedText::store`] keeps of `text`.
+    pub(crate) fn fitting<'a>(&self, text: &'a str) -> &'a [u8] {
+        fitting(text, WORDS * 8)
+    }
+
     /// Stores `text`, cut at a character boundary to what fits.
     pub fn store(&self, text: &str) {
-        let bytes = fitting(text, WORDS * 8);
+        let bytes = self.fitting(text);
         for (index, word) in self.words.iter().enumerate() {
             let mut piece = [0u8; 8];
             let rest = bytes.get(index * 8..).unwrap_or(&[]);

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use madplane_shm::counters::Counter;
 use madplane_shm::paths::PlanePaths;
+use madplane_shm::process;
 use madplane_shm::route_counters::RouteCounters;
 use madplane_shm::status::Status;
 use madplane_shm::sync::Ordering::Relaxed;
@@ -22,7 +23,7 @@ use crate::admin_routes::RoutesStats;
 use crate::fabric_path::{Walk, describe};
 use crate::fabric_view::FabricView;
 use crate::routes::{Key, OnBroken, Placed, Route, show_key};
-use crate::{admin_client, publish, spawn, sys};
+use crate::{admin_client, publish, spawn};
 
 /// A table as its segment shows it.
 struct Table {
@@ -171,7 +172,7 @@ pub(crate) fn show(paths: &PlanePaths, format: Format) -> Outcome {
         None => None,
     };
     let uses = RouteCounters::open(&paths.routes_segment()).ok();
-    let now_ns = sys::monotonic_ns();
+    let now_ns = process::monotonic_ns();
     let workers = seen.as_ref().map(|(status, _)| workers(status));
     let plane = seen.map(|(_, head)| head);
     let shown = collect(&table, plane, control, workers, uses.as_ref(), now_ns);

@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use madplane_shm::paths::PlanePaths;
+use madplane_shm::process;
 use madplane_shm::status::{MAX_WORKERS, Status, StatusError, plane_state};
 use madplane_shm::sync::Ordering::Relaxed;
 use serde::Serialize;
@@ -13,7 +14,7 @@ use serde::Serialize;
 use super::output::{self, Format, Text, count, span, utc};
 use super::{Failure, Outcome};
 use crate::admin::ControlStatus;
-use crate::{admin_client, spawn, sys};
+use crate::{admin_client, spawn};
 
 /// A plane as its status segment and its lock show it; first line of every tool that looks in.
 #[derive(Debug, Clone, Serialize)]
@@ -48,7 +49,7 @@ pub(crate) fn look(paths: &PlanePaths) -> Result<(Status, Head), Failure> {
         }
         other => Failure::failed(other),
     })?;
-    let head = head(paths.name(), &status, running, sys::monotonic_ns());
+    let head = head(paths.name(), &status, running, process::monotonic_ns());
     Ok((status, head))
 }
 
@@ -186,7 +187,7 @@ impl Text for PlaneStatus {
 pub(crate) fn show(paths: &PlanePaths, format: Format) -> Outcome {
     let (status, head) = look(paths)?;
     let control = control(paths)?;
-    let shown = collect(&status, head, control, sys::monotonic_ns(), sys::unix_ns());
+    let shown = collect(&status, head, control, process::monotonic_ns(), process::unix_ns());
     Ok(output::print(format, &shown)?)
 }
 

@@ -192,7 +192,7 @@ impl FakePlane {
         let lock = DaemonLock::acquire(&bed.run_file("madplaned.lock")).unwrap();
         let me = Incarnation {
             pid: std::process::id(),
-            start_ticks: sys::start_ticks(std::process::id()).unwrap(),
+            start_ticks: madplane_shm::process::start_ticks(std::process::id()).unwrap(),
             boot: 0,
         };
         let status = Status::create(&bed.status_file(), me).unwrap();

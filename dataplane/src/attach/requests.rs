@@ -17,8 +17,8 @@ use super::connections::libc_errno::{EAGAIN, EBUSY, EINVAL, EIO, EMFILE, ENODEV,
 use super::{ControlChannel, Housekeeping, Role, add, token};
 use crate::agents::{AGENTS_PER_SESSION, AgentId, AgentSpec, GENERATIONS};
 use crate::orders::{Order, Report};
-use crate::process::unix_ns;
 use crate::sessions::{Session, SessionOut};
+use madplane_shm::process::unix_ns;
 
 /// Commands taken from the control channel at one time.
 const COMMANDS_PER_WAKE: usize = 64;
