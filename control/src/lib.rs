@@ -33,6 +33,7 @@ pub mod route_desk;
 pub mod routes;
 pub mod spawn;
 pub mod sys;
+pub mod tenants;
 
 /// The control client, at the paths where its parts used to be.
 pub use madctl::{

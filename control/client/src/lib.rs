@@ -7,3 +7,4 @@ pub mod fabric;
 pub mod nearest;
 pub mod protocol;
 pub mod route;
+pub mod tenant;

@@ -233,7 +233,7 @@ fn unicast(lid: u64) -> Result<u16, RouteError> {
 }
 
 /// Reads `0x...` or a decimal number.
-fn number(text: &str) -> Option<u64> {
+pub(crate) fn number(text: &str) -> Option<u64> {
     match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
         Some(hex) if hex.bytes().all(|byte| byte.is_ascii_hexdigit()) => u64::from_str_radix(hex, 16).ok(),
         None if text.bytes().all(|byte| byte.is_ascii_digit()) => u64::from_str(text).ok(),
