@@ -3,6 +3,8 @@
 //! Blocks the calling thread; used by madctl and by tests. [`ask`] opens a connection per request; an [`AdminClient`] is a
 //! connection for several.
 
+mod calls;
+
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;

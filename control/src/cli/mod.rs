@@ -55,9 +55,12 @@ macro_rules! fails_with {
 
 fails_with!(
     std::io::Error,
-    crate::admin_client::AdminError,
+    madctl::AdminError,
+    madctl::LookError,
+    madctl::fabric::trace::TraceError,
+    madctl::route_file::FileError,
     crate::config::ConfigError,
-    crate::fabric_view::ViewError,
+    madctl::fabric::view::ViewError,
     crate::spawn::SpawnError,
     madplane_shm::handoff::HandoffError
 );
