@@ -15,107 +15,15 @@
 //! This module is text and checks only; sockets are the reactor's ([`crate::reactor`]) and the caller's
 //! ([`crate::admin_client`]).
 
+pub use madctl::protocol::{ControlStatus, Done, MAX_LINE_BYTES, PROTOCOL_VERSION, Reply, Request};
 use madplane_shm::command::ask as op;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::Value;
 
 use crate::admin_routes::{self, RouteAction};
 use crate::nearest;
 
-/// Version of the protocol.
-pub const PROTOCOL_VERSION: u64 = 1;
-/// Longest line, either way, without its end.
-pub const MAX_LINE_BYTES: usize = 64 * 1024;
-
 const COMMANDS: [&str; 5] = ["control.status", "plane.ping", "links.down", "links.up", "nodes.reboot"];
-
-/// One request as it travels.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Request {
-    /// [`PROTOCOL_VERSION`].
-    pub v: u64,
-    /// Chosen by the client, sent back unchanged.
-    #[serde(default)]
-    pub id: Value,
-    /// Which command.
-    pub cmd: String,
-    /// Its arguments.
-    #[serde(default, skip_serializing_if = "Value::is_null")]
-    pub args: Value,
-}
-
-/// One reply as it travels. A reader ignores fields it does not know.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Reply {
-    /// [`PROTOCOL_VERSION`].
-    pub v: u64,
-    /// The request's.
-    pub id: Value,
-    /// Whether it was done.
-    pub ok: bool,
-    /// What came of it, if it was done.
-    #[serde(default, skip_serializing_if = "Value::is_null")]
-    pub result: Value,
-    /// One line why not, if it was not done.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub error: Option<String>,
-}
-
-impl Reply {
-    /// A success.
-    pub fn done(id: Value, result: &impl Serialize) -> Self {
-        let result = serde_json::to_value(result).unwrap_or(Value::Null);
-        Self { v: PROTOCOL_VERSION, id, ok: true, result, error: None }
-    }
-
-    /// A failure, in one line.
-    pub fn failed(id: Value, error: impl Into<String>) -> Self {
-        let error = error.into().replace(['\n', '\r'], " ");
-        Self { v: PROTOCOL_VERSION, id, ok: false, result: Value::Null, error: Some(error) }
-    }
-
-    /// The reply as a line with its end.
-    #[expect(clippy::missing_panics_doc, reason = "a reply can always be written as JSON")]
-    pub fn to_line(&self) -> Vec<u8> {
-        let mut line =
-            serde_json::to_vec(self).expect("texts, numbers and maps with text keys can be written as JSON");
-        line.push(b'\n');
-        line
-    }
-}
-
-/// Result of `control.status`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ControlStatus {
-    /// Version of madctld.
-    pub version: String,
-    /// Its process id.
-    pub pid: u32,
-    /// Unix time of its start, nanoseconds.
-    pub started_unix_ns: u64,
-    /// Whether it has the plane's control channel.
-    pub connected: bool,
-    /// Why not, or nothing.
-    pub link: String,
-    /// Admin clients connected now.
-    pub clients: usize,
-    /// Commands given to the plane so far.
-    pub commands: u64,
-    /// Events taken from the plane so far.
-    pub events: u64,
-}
-
-/// Result of a command that the plane carried out.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Done {
-    /// Node it was about, `0x` and 16 digits.
-    pub node_guid: String,
-    /// Port it was about.
-    pub port: u32,
-    /// What the plane says.
-    pub text: String,
-}
 
 /// A request understood.
 #[derive(Debug, Clone, PartialEq, Eq)]

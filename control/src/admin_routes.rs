@@ -15,7 +15,8 @@
 //! `sync` the reply comes when every worker has the routes.
 
 use hdrhistogram::Histogram;
-use serde::{Deserialize, Serialize};
+pub use madctl::protocol::{Latency, RoutesDone, RoutesStats};
+use serde::Deserialize;
 use serde_json::Value;
 
 use crate::routes::spec::Written;
@@ -73,76 +74,10 @@ impl RouteAction {
     }
 }
 
-/// Result of a change.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct RoutesDone {
-    /// Version of the software table.
-    pub version: u64,
-    /// Generation of the table in shared memory.
-    pub generation: u64,
-    /// Routes in the table.
-    pub routes: usize,
-    /// Places in the table.
-    pub capacity: u32,
-    /// Routes that are new.
-    pub added: u32,
-    /// Routes that took the place of another.
-    pub replaced: u32,
-    /// Routes that are gone.
-    pub removed: u32,
-    /// Whether every worker has it.
-    pub synced: bool,
-    /// How many workers that are.
-    pub workers: usize,
-    /// From publication until they had it, if it was published for this request.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub hw_sync_latency_ns: Option<u64>,
-}
-
-/// Percentiles of a latency, nanoseconds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Latency {
-    /// How many were measured.
-    pub count: u64,
-    /// Half of them were at most this.
-    pub p50_ns: u64,
-    /// 99 of 100 were at most this.
-    pub p99_ns: u64,
-    /// The longest.
-    pub max_ns: u64,
-}
-
-impl Latency {
-    /// Percentiles of a histogram of nanoseconds.
-    pub fn of(histogram: &Histogram<u64>) -> Self {
-        let at = |quantile| histogram.value_at_quantile(quantile);
-        Self { count: histogram.len(), p50_ns: at(0.5), p99_ns: at(0.99), max_ns: histogram.max() }
-    }
-}
-
-/// Result of `routes.stats`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RoutesStats {
-    /// Version of the software table.
-    pub version: u64,
-    /// Generation of the table in shared memory.
-    pub generation: u64,
-    /// Routes in the software table.
-    pub routes: usize,
-    /// Places in it.
-    pub capacity: u32,
-    /// Changes that are not published yet.
-    pub unpublished: usize,
-    /// How long a change waits for others.
-    pub sync_interval_ms: u64,
-    /// How many changes do not wait.
-    pub sync_threshold: usize,
-    /// Publications of this madctld.
-    pub publications: u64,
-    /// Those that a worker did not follow in time.
-    pub failures: u64,
-    /// From publication until every worker had it.
-    pub hw_sync_latency: Latency,
+/// Percentiles of a histogram of nanoseconds.
+pub(crate) fn latency_of(histogram: &Histogram<u64>) -> Latency {
+    let at = |quantile| histogram.value_at_quantile(quantile);
+    Latency { count: histogram.len(), p50_ns: at(0.5), p99_ns: at(0.99), max_ns: histogram.max() }
 }
 
 #[derive(Deserialize)]

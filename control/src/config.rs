@@ -7,12 +7,11 @@ use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+pub use madctl::fabric::path::BUILTIN_PREFIX;
 use madplane_shm::paths::{NameError, PlanePaths};
 
 /// The fabric of a plane if none is named: 648 hosts.
 pub const DEFAULT_FABRIC: &str = "builtin:fat-tree,radix=36,levels=2";
-/// Prefix of a generated fabric.
-pub const BUILTIN_PREFIX: &str = "builtin:";
 /// Environment variable that names the folder of the daemons and the preloaded library.
 pub const LIBEXEC_VARIABLE: &str = "MADPLANE_LIBEXEC";
 /// File name of the library that stands in for libibumad.

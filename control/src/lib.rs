@@ -13,21 +13,18 @@
 //! | routes are changed | [`reactor`] | [`route_desk`] changes [`routes`], publishes in batches, waits for the workers |
 //! | SIGTERM, SIGINT | [`reactor`], by a pipe | orderly end |
 //!
-//! One thread, no locks. Arrows point to the right only: cli → spawn, admin_client, fabric_view → fabric_lids, fabric_path, locks,
-//! config, sys; reactor → admin, plane_link, route_desk → publish → routes, poller. Not here: anything a MAD means, and the state of nodes, which belongs to the fabric.
+//! One thread, no locks. Arrows point to the right only: cli → spawn → locks, config, sys; reactor → admin, plane_link,
+//! route_desk → publish → routes, poller. What a client needs, madctl like any other, is the crate [`madctl`]: admin client,
+//! who runs, routes as they are written, the fabric. Not here: anything a MAD means, and the state of nodes, which belongs
+//! to the fabric.
 #![deny(unsafe_code)]
 
 pub mod admin;
-pub mod admin_client;
 mod admin_peer;
 pub mod admin_routes;
 pub mod cli;
 pub mod config;
-pub mod fabric_lids;
-pub mod fabric_path;
-pub mod fabric_view;
 pub mod locks;
-pub mod nearest;
 pub mod plane_link;
 pub mod poller;
 pub mod publish;
@@ -36,3 +33,10 @@ pub mod route_desk;
 pub mod routes;
 pub mod spawn;
 pub mod sys;
+pub mod tenants;
+
+/// The control client, at the paths where its parts used to be.
+pub use madctl::{
+    admin as admin_client, fabric::lids as fabric_lids, fabric::path as fabric_path,
+    fabric::view as fabric_view, nearest,
+};

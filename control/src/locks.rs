@@ -8,10 +8,12 @@
 //! a few microseconds when nobody holds the file, which is why [`DaemonLock::acquire`] tries more than once.
 
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use madctl::daemons;
+pub use madctl::daemons::{Holder, holder};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 
@@ -59,7 +61,7 @@ impl DaemonLock {
                 Ok(()) => break,
                 Err(Errno::INTR) => {}
                 Err(Errno::WOULDBLOCK) if attempt == TRIES => {
-                    return Err(LockError::Held { pid: read_claim(&mut file).map_or(0, |claim| claim.pid) });
+                    return Err(LockError::Held { pid: daemons::claimed_pid(&mut file).unwrap_or(0) });
                 }
                 Err(Errno::WOULDBLOCK) => std::thread::sleep(BETWEEN_TRIES),
                 Err(other) => return Err(fail(other.into())),
@@ -71,63 +73,6 @@ impl DaemonLock {
         file.write_all(text.as_bytes()).map_err(fail)?;
         Ok(Self { _file: file })
     }
-}
-
-/// A running daemon.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Holder {
-    /// Its process id, 0 if it is held by somebody who has not written it yet.
-    pub pid: u32,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Claim {
-    pid: u32,
-    start_ticks: Option<u64>,
-}
-
-fn read_claim(file: &mut File) -> Option<Claim> {
-    use std::io::Seek;
-    let mut text = String::new();
-    file.rewind().ok()?;
-    file.take(64).read_to_string(&mut text).ok()?;
-    let mut words = text.split_ascii_whitespace();
-    let pid = words.next()?.parse().ok()?;
-    Some(Claim {
-        pid,
-        start_ticks: words.next().and_then(|word| word.parse().ok()).filter(|ticks| *ticks != 0),
-    })
-}
-
-/// Returns who holds the lock at `path`; `None` if nobody does, also if there is no such file.
-///
-/// # Errors
-/// The file cannot be opened.
-pub fn holder(path: &Path) -> io::Result<Option<Holder>> {
-    let mut file = match File::open(path) {
-        Ok(file) => file,
-        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
-            return Ok(None);
-        }
-        Err(error) => return Err(error),
-    };
-    for _ in 0..TRIES {
-        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared) {
-            Ok(()) => return Ok(None),
-            Err(Errno::WOULDBLOCK) => {}
-            Err(Errno::INTR) => continue,
-            Err(other) => return Err(other.into()),
-        }
-        if let Some(claim) = read_claim(&mut file) {
-            let found = process::start_ticks(claim.pid);
-            if found.is_some() && (claim.start_ticks.is_none() || claim.start_ticks == found) {
-                return Ok(Some(Holder { pid: claim.pid }));
-            }
-        }
-        // locked a moment ago, its id not written yet
-        std::thread::sleep(BETWEEN_TRIES);
-    }
-    Ok(Some(Holder { pid: 0 }))
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use serde_json::Value;
 use tracing::{debug, error, info, warn};
 
 use crate::admin::Reply;
-use crate::admin_routes::{Latency, RouteAction, RoutesDone, RoutesStats};
+use crate::admin_routes::{self, RouteAction, RoutesDone, RoutesStats};
 use crate::publish::{Landed, Level, Publisher, Tuning};
 use crate::routes::{Change, Route, SoftwareTable, TableError};
 
@@ -208,7 +208,7 @@ impl RouteDesk {
             sync_threshold: tuning.threshold,
             publications,
             failures,
-            hw_sync_latency: Latency::of(self.publisher.latency()),
+            hw_sync_latency: admin_routes::latency_of(self.publisher.latency()),
         }
     }
 

@@ -8,24 +8,15 @@
 //! What it does not do: write shared memory ([`crate::publish`]), read text ([`spec`]), look at the fabric
 //! ([`crate::fabric_path`]).
 
-pub mod spec;
-
 use std::collections::{BTreeSet, HashMap};
 
-pub use spec::{OnBroken, RawRoute, Route, RouteError};
+pub use madctl::route as spec;
+pub use madctl::route::{Key, OnBroken, RawRoute, Route, RouteError, show_key};
 
 /// Places of a table if none are asked for.
 pub const DEFAULT_CAPACITY: u32 = 1024;
 /// Most places of a table.
 pub const MAX_CAPACITY: u32 = 65_536;
-
-/// Source and destination LID.
-pub type Key = (u16, u16);
-
-/// A key as all messages write it.
-pub fn show_key((slid, dlid): Key) -> String {
-    format!("{slid:#06x} -> {dlid:#06x}")
-}
 
 /// One wish of a transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -14,6 +14,7 @@ use std::process::Child;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+pub use madctl::daemons::{find_control, find_plane};
 use madplane_shm::paths::PlanePaths;
 use madplane_shm::status::Status;
 use rustix::event::{PollFd, PollFlags};
@@ -23,7 +24,6 @@ use rustix::process::{Pid, PidfdFlags, Signal};
 use crate::config::{ConfigError, UpOptions, locate};
 use crate::locks::{self, DaemonLock, LockError};
 use crate::sys;
-use madplane_shm::process;
 
 /// How long a daemon may take to become ready.
 pub const READY_WITHIN: Duration = Duration::from_secs(120);
@@ -114,31 +114,6 @@ pub struct StoppedPlane {
     pub plane: Stop,
     /// madctld.
     pub control: Stop,
-}
-
-/// Returns the process id of the plane's madplaned, `None` if it does not run. 0 stands for an id not known yet.
-///
-/// # Errors
-/// The lock file cannot be read.
-pub fn find_plane(paths: &PlanePaths) -> io::Result<Option<u32>> {
-    let Some(held) = locks::holder(&paths.plane_lock())? else { return Ok(None) };
-    if let Ok(status) = Status::open(&paths.status_segment()) {
-        let writer = status.writer();
-        let found = process::start_ticks(held.pid);
-        if writer.pid == held.pid && writer.start_ticks != 0 && found.is_some_and(|t| t != writer.start_ticks)
-        {
-            return Ok(Some(0));
-        }
-    }
-    Ok(Some(held.pid))
-}
-
-/// Returns the process id of the plane's madctld, `None` if it does not run.
-///
-/// # Errors
-/// The lock file cannot be read.
-pub fn find_control(paths: &PlanePaths) -> io::Result<Option<u32>> {
-    Ok(locks::holder(&paths.control_lock())?.map(|held| held.pid))
 }
 
 /// Starts madplaned and madctld in the background and returns when both are ready.

@@ -99,7 +99,7 @@ fn with_a_plane_but_no_madctld_commands_say_what_to_do() {
                 "madctld of plane bed is not running; start it with: madctl up --name bed",
             ),
             (&["run", "--at", "hots-1", "--", "true"], 1, "did you mean \"host-1\"?"),
-            (&["run", "--at", &long, "--", "true"], 1, "longer than 192 bytes"),
+            (&["run", "--at", &long, "--", "true"], 1, "longer than 160 bytes"),
             (&["counters", "show", "--worker", "1"], 1, "there is no worker 1; workers are 0 to 0"),
         ],
     );

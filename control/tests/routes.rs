@@ -14,6 +14,7 @@ use madplane_shm::header::Incarnation;
 use madplane_shm::route_counters::RouteCounters;
 use madplane_shm::status::Status;
 use madplane_shm::sync::Ordering::{Relaxed, Release};
+use madplane_shm::table::RouteEntry;
 use madplane_shm::table::snapshot::TableReader;
 use support::{Admin, Bed, Daemon, FakePlane, NAME, done, eventually};
 
@@ -30,7 +31,7 @@ impl Follower {
         let thread = std::thread::spawn(move || {
             let mut reader = TableReader::open(&path).unwrap();
             while !stopped.load(Ordering::Relaxed) {
-                let refresh = reader.refresh(&mut |_, _| {});
+                let refresh = reader.refresh(&mut |_, _| {}, &mut |_, _| {});
                 let worker = status.worker(0);
                 worker.applied_ns.store(madplane_shm::process::monotonic_ns(), Relaxed);
                 worker.applied_generation.store(refresh.generation, Release);
@@ -94,9 +95,10 @@ fn shown(bed: &Bed) -> serde_json::Value {
 fn published(bed: &Bed) -> Vec<(u16, u16, Vec<u8>)> {
     let mut reader = TableReader::open(&table_file(bed)).unwrap();
     let mut found = Vec::new();
-    let refresh = reader.refresh(&mut |_, entry| {
+    let mut take = |_, entry: Option<&RouteEntry>| {
         found.extend(entry.map(|entry| (entry.slid, entry.dlid, entry.ports().to_vec())));
-    });
+    };
+    let refresh = reader.refresh(&mut take, &mut |_, _| {});
     assert!(refresh.complete && refresh.refused == 0);
     found.sort_unstable();
     found
@@ -330,7 +332,8 @@ fn a_worker_that_does_not_follow_is_named_and_logged() {
     let daemon = madctld(&bed, &[]);
     bed.wait_connected();
     let line = failed(&routes(&bed, &["add", "1", "2", "3", "--sync"]), 1);
-    let generation = TableReader::open(&table_file(&bed)).unwrap().refresh(&mut |_, _| {}).generation;
+    let generation =
+        TableReader::open(&table_file(&bed)).unwrap().refresh(&mut |_, _| {}, &mut |_, _| {}).generation;
     assert_eq!(
         line,
         format!(

@@ -41,7 +41,7 @@ impl RouteView {
     #[cold]
     pub fn refresh(&mut self, shard: &mut Shard) -> Option<u64> {
         let (ids, counters, resets) = (&mut self.ids, &self.counters, self.resets_counters);
-        let outcome = self.reader.refresh(&mut |index, entry| {
+        let apply_route = &mut |index: u32, entry: Option<&RouteEntry>| {
             let id = entry.map_or(0, |entry| entry.id);
             if let Some(known) = ids.get_mut(index as usize)
                 && *known != id
@@ -52,7 +52,8 @@ impl RouteView {
                 }
             }
             shard.set_route(index, entry.map(pinned).as_ref());
-        });
+        };
+        let outcome = self.reader.refresh(apply_route, &mut |_, _| {});
         self.retries += u64::from(outcome.retries);
         self.refused += u64::from(outcome.refused);
         outcome.complete.then_some(outcome.generation)

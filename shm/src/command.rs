@@ -5,7 +5,9 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+use crate::handoff::flag;
 use crate::ring::ITEM_BYTES;
+use crate::table::MAX_PATH_PORTS;
 use crate::text::{load_padded, store_padded};
 
 /// What a command asks for; the number travels.
@@ -16,6 +18,8 @@ pub mod ask {
     pub const REBOOT_NODE: u32 = 2;
     /// Nothing: answered by housekeeping.
     pub const PING: u32 = 3;
+    /// Bind the session in slot `value` to a path, or unbind it; see [`super::Command::bind_session`].
+    pub const BIND_SESSION: u32 = 4;
 }
 
 /// What an event reports; the number travels.
@@ -43,10 +47,14 @@ pub struct Command {
     pub kind: u32,
     /// Argument.
     pub value: u32,
-    /// Node as GUID or description with an optional `:PORT`, UTF-8, zero padded.
+    /// Node as GUID or description with an optional `:PORT`, UTF-8, zero padded. BIND_SESSION: the ports.
     pub selector: [u8; 192],
+    /// BIND_SESSION: number of ports, 0 to unbind.
+    pub path_len: u32,
+    /// BIND_SESSION: 0 or [`crate::handoff::flag::DROP_BROKEN`].
+    pub flags: u32,
     /// Reserved, 0.
-    pub reserved: [u8; ITEM_BYTES - 208],
+    pub reserved: [u8; ITEM_BYTES - 216],
 }
 
 /// One event.
@@ -78,7 +86,15 @@ const _: () = {
 
 impl Default for Command {
     fn default() -> Self {
-        Self { id: 0, kind: 0, value: 0, selector: [0; 192], reserved: [0; ITEM_BYTES - 208] }
+        Self {
+            id: 0,
+            kind: 0,
+            value: 0,
+            selector: [0; 192],
+            path_len: 0,
+            flags: 0,
+            reserved: [0; ITEM_BYTES - 216],
+        }
     }
 }
 
@@ -103,6 +119,22 @@ impl Command {
         let mut made = Self { id, kind, value, ..Self::default() };
         made.selector.get_mut(..selector.len())?.copy_from_slice(selector.as_bytes());
         Some(made)
+    }
+
+    /// A command that binds the session in `slot` to the path of `ports`, or, with none, unbinds it; `None` for more than
+    /// 63 ports.
+    pub fn bind_session(id: u64, slot: u32, ports: &[u8], drop_broken: bool) -> Option<Self> {
+        let path_len = u32::try_from(ports.len()).ok().filter(|_| ports.len() <= MAX_PATH_PORTS)?;
+        let flags = if drop_broken { flag::DROP_BROKEN } else { 0 };
+        let mut made = Self { id, kind: ask::BIND_SESSION, value: slot, path_len, flags, ..Self::default() };
+        made.selector[..ports.len()].copy_from_slice(ports);
+        Some(made)
+    }
+
+    /// BIND_SESSION: the ports; `None` if the command says more than a path has.
+    pub fn path(&self) -> Option<&[u8]> {
+        let ports = usize::try_from(self.path_len).ok().filter(|ports| *ports <= MAX_PATH_PORTS)?;
+        self.selector.get(..ports)
     }
 
     /// The selector as text.

@@ -1,10 +1,15 @@
 //! Counters of a worker: past events, each with an id that only ever grows and a label.
 //!
 //! A worker counts in private words and commits them once per duty cycle to its block in the status segment; readers
-//! see values that only grow within one incarnation of the plane. Drops are counted by [`crate::drop_reason`].
+//! see values that only grow within one incarnation of the plane. Drops are counted by [`crate::drop_reason`]. A counter of a
+//! stage of the pipeline names it.
+
+use crate::stage::Stage;
 
 macro_rules! counters {
-    ($( $(#[doc = $doc:expr])* $name:ident = $id:literal, $label:literal; )*) => {
+    (@stage) => { None };
+    (@stage $stage:ident) => { Some(Stage::$stage) };
+    ($( $(#[doc = $doc:expr])* $name:ident = $id:literal, $label:literal $(, $stage:ident)?; )*) => {
         /// What a worker counts.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[repr(u8)]
@@ -19,6 +24,11 @@ macro_rules! counters {
             /// The name under which the counter is shown.
             pub const fn label(self) -> &'static str {
                 match self { $( Counter::$name => $label, )* }
+            }
+
+            /// The stage of the pipeline that moves it, if it belongs to one.
+            pub const fn stage(self) -> Option<Stage> {
+                match self { $( Counter::$name => counters!(@stage $($stage)?), )* }
             }
         }
     };
@@ -38,9 +48,23 @@ counters! {
     /// Doorbells rung for sleeping sessions.
     DoorbellsRung = 5, "doorbells_rung";
     /// MADs carried by a pinned route that was resolved before.
-    DrCacheHit = 6, "dr_cache_hit";
+    DrCacheHit = 6, "dr_cache_hit", DrTable;
     /// Pinned routes resolved against the fabric.
-    DrCacheMiss = 7, "dr_cache_miss";
+    DrCacheMiss = 7, "dr_cache_miss", DrTable;
+    /// MADs of sessions found well formed.
+    ClassifyAccepted = 8, "classify_accepted", Classify;
+    /// MADs of tenants held against what the tenant may send.
+    AclChecked = 9, "acl_checked", Acl;
+    /// MADs forwarded by destination LID.
+    DlidRouted = 10, "dlid_routed", Dlid;
+    /// Service levels looked up for a virtual lane.
+    Sl2vlChecked = 11, "sl2vl_checked", Sl2Vl;
+    /// P_Keys compared.
+    PKeyChecked = 12, "pkey_checked", PKey;
+    /// Pinned routes looked for.
+    DrTableLooked = 13, "dr_table_looked_up", DrTable;
+    /// MADs taken from sessions of the reserved class.
+    ReservedReceived = 14, "reserved_mads_received";
 }
 
 /// Words reserved for counters in a worker's block.

@@ -1,10 +1,13 @@
 //! Every way in which the plane drops a MAD, as numbers that processes agree on.
 //!
 //! Ids are append-only: a reader of another version shows an unknown id by its number. Each reason has one counter per
-//! worker in the status segment and a label that says what happened, in the words of the specification.
+//! worker in the status segment, a label that says what happened, in the words of the specification, and the stage of
+//! the pipeline that drops.
+
+use crate::stage::Stage;
 
 macro_rules! drop_reasons {
-    ($( $(#[doc = $doc:expr])* $name:ident = $id:literal, $label:literal; )*) => {
+    ($( $(#[doc = $doc:expr])* $name:ident = $id:literal, $label:literal, $stage:ident; )*) => {
         /// Why a MAD was dropped.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[repr(u8)]
@@ -20,79 +23,100 @@ macro_rules! drop_reasons {
             pub const fn label(self) -> &'static str {
                 match self { $( DropReason::$name => $label, )* }
             }
+
+            /// The stage of the pipeline that drops for this reason.
+            pub const fn stage(self) -> Stage {
+                match self { $( DropReason::$name => Stage::$stage, )* }
+            }
         }
     };
 }
 
 drop_reasons! {
     /// Base version is not 1.
-    BaseVersion = 0, "drop_base_version";
+    BaseVersion = 0, "drop_base_version", Classify;
     /// Slot length is not 256 bytes or a reserved field of the slot is wrong.
-    Malformed = 1, "drop_malformed";
+    Malformed = 1, "drop_malformed", Classify;
     /// SMP class on a QP other than 0, or another class on QP 0.
-    ClassQp = 2, "drop_class_qp";
+    ClassQp = 2, "drop_class_qp", Classify;
     /// The port on which the MAD arrived is not at least Initialize.
-    ArrivalDown = 3, "drop_arrival_port_down";
+    ArrivalDown = 3, "drop_arrival_port_down", Smi;
     /// A class 0x01 SMP with a permissive LID.
-    PermissiveLid = 4, "drop_permissive_lid";
+    PermissiveLid = 4, "drop_permissive_lid", Dlid;
     /// A LID that an adapter does not own.
-    NotOurLid = 5, "drop_not_our_lid";
+    NotOurLid = 5, "drop_not_our_lid", Dlid;
     /// Hop count above 63.
-    HopCount = 6, "drop_hop_count";
+    HopCount = 6, "drop_hop_count", Smi;
     /// Hop pointer that the rules of its direction do not allow.
-    HopPointer = 7, "drop_hop_pointer";
+    HopPointer = 7, "drop_hop_pointer", Smi;
     /// Adapter or router asked to relay a directed route.
-    NotSwitch = 8, "drop_relay_by_adapter";
+    NotSwitch = 8, "drop_relay_by_adapter", Smi;
     /// Output port of a path byte is 0 or beyond the ports of the node.
-    PathPort = 9, "drop_path_port";
+    PathPort = 9, "drop_path_port", Smi;
     /// Output port of a path byte has no link.
-    PathPortDown = 10, "drop_path_port_down";
+    PathPortDown = 10, "drop_path_port_down", Smi;
     /// DLID 0 or permissive outside a directed part.
-    DlidInvalid = 11, "drop_dlid_invalid";
+    DlidInvalid = 11, "drop_dlid_invalid", Dlid;
     /// Multicast DLID; no MAD agent is attached to a multicast group.
-    Multicast = 12, "drop_multicast";
+    Multicast = 12, "drop_multicast", Dlid;
     /// DLID above LinearFDBTop.
-    AboveFdbTop = 13, "drop_above_fdb_top";
+    AboveFdbTop = 13, "drop_above_fdb_top", Dlid;
     /// Forwarding entry 255: no route.
-    NoRoute = 14, "drop_no_route";
+    NoRoute = 14, "drop_no_route", Dlid;
     /// Forwarding entry beyond the ports of the switch.
-    RoutePort = 15, "drop_route_port";
+    RoutePort = 15, "drop_route_port", Dlid;
     /// Forwarding entry equals the arrival port.
-    RouteLoop = 16, "drop_route_loop";
+    RouteLoop = 16, "drop_route_loop", Dlid;
     /// Output port of a forwarding entry is not in a state to send.
-    RoutePortDown = 17, "drop_route_port_down";
+    RoutePortDown = 17, "drop_route_port_down", Dlid;
     /// LID route with more hops than any fabric has.
-    HopLimit = 18, "drop_hop_limit";
+    HopLimit = 18, "drop_hop_limit", Dlid;
     /// M_Key check failed.
-    MKey = 19, "drop_m_key";
+    MKey = 19, "drop_m_key", Agent;
     /// No P_Key of the receiving port matches.
-    PKey = 20, "drop_p_key";
+    PKey = 20, "drop_p_key", PKey;
     /// Q_Key of a GMP is not 0x80010000.
-    QKey = 21, "drop_q_key";
+    QKey = 21, "drop_q_key", Agent;
     /// Partition enforcement of a switch port refused the GMP.
-    PartitionEnforcement = 22, "drop_partition_enforcement";
+    PartitionEnforcement = 22, "drop_partition_enforcement", PKey;
     /// SLtoVL entry says drop, or names a VL that is not operational.
-    SlToVl = 23, "drop_sl_to_vl";
+    SlToVl = 23, "drop_sl_to_vl", Sl2Vl;
     /// Nobody is registered for this request and it wants no reply.
-    NoAgent = 24, "drop_no_agent";
+    NoAgent = 24, "drop_no_agent", Agent;
     /// A response whose transaction belongs to no agent of this port.
-    NoTransaction = 25, "drop_no_transaction";
+    NoTransaction = 25, "drop_no_transaction", Agent;
     /// The receiving session does not empty its ring.
-    SessionFull = 26, "drop_session_full";
+    SessionFull = 26, "drop_session_full", Egress;
     /// The ring to another worker is full.
-    ShardFull = 27, "drop_shard_full";
+    ShardFull = 27, "drop_shard_full", Egress;
     /// Sender named an agent that it has not registered.
-    UnknownAgent = 28, "drop_unknown_agent";
+    UnknownAgent = 28, "drop_unknown_agent", Classify;
     /// The SMP names a P_Key index or sending port that the session does not have.
-    SenderInvalid = 29, "drop_sender_invalid";
+    SenderInvalid = 29, "drop_sender_invalid", Classify;
     /// TrapRepress that matches no repeating trap; consumed without an answer.
-    TrapRepressUnmatched = 30, "drop_trap_repress_unmatched";
+    TrapRepressUnmatched = 30, "drop_trap_repress_unmatched", Agent;
     /// Too many traps wait for their TrapRepress.
-    TrapQueueFull = 31, "drop_trap_queue_full";
+    TrapQueueFull = 31, "drop_trap_queue_full", Agent;
     /// The session's node went away while the MAD was on its way.
-    SessionGone = 32, "drop_session_gone";
+    SessionGone = 32, "drop_session_gone", Egress;
     /// The pinned path is broken and the route says to drop.
-    RouteBroken = 33, "drop_route_broken";
+    RouteBroken = 33, "drop_route_broken", DrTable;
+    /// The tenant of the sending session may not use this management class.
+    TenantClass = 34, "drop_tenant_class", Acl;
+    /// The tenant has no right to Get by SMP, nor to the answers.
+    TenantSmpGet = 35, "drop_tenant_smp_get", Acl;
+    /// The tenant has no right to Set by SMP.
+    TenantSmpSet = 36, "drop_tenant_smp_set", Acl;
+    /// The SMP is for a node, or along a path, that is not the tenant's.
+    TenantScope = 37, "drop_tenant_scope", Acl;
+    /// The P_Key of the GMP is none of the sending tenant's.
+    TenantPKey = 38, "drop_tenant_p_key", PKey;
+    /// The P_Key of the GMP matches none of the receiving tenant's.
+    TenantReceiver = 39, "drop_tenant_receiver_p_key", PKey;
+    /// The tenant sends more than its rate allows.
+    TenantRate = 40, "drop_tenant_rate", Acl;
+    /// The tenant of the session was deleted.
+    TenantGone = 41, "drop_tenant_gone", Acl;
 }
 
 #[cfg(test)]

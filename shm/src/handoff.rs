@@ -18,10 +18,14 @@ use rustix::net::{
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::LAYOUT_VERSION;
+use crate::table::MAX_PATH_PORTS;
+use crate::table::tenant::NAME_BYTES;
 use crate::text::{load_padded, store_padded};
 
 /// First word of every message.
 pub const HANDOFF_MAGIC: u32 = 0x4D50_4C31;
+/// Longest selector of a request.
+pub const SELECTOR_BYTES: usize = 160;
 
 /// What a request asks for; the number travels.
 pub mod op {
@@ -37,6 +41,8 @@ pub mod op {
     pub const CONTROL: u32 = 5;
     /// Ask which node and port a selector names, without attaching.
     pub const LOOKUP: u32 = 6;
+    /// Bind the session of this connection to a path for all it sends; see [`super::Request::bind_path`].
+    pub const BIND_PATH: u32 = 7;
 }
 
 /// Bits of [`Request::flags`].
@@ -45,6 +51,9 @@ pub mod flag {
     pub const WAIT: u32 = 1;
     /// [`super::op::REGISTER`]: the client does RMPP itself (umad's USER_RMPP).
     pub const USER_RMPP: u32 = 2;
+    /// [`super::op::BIND_PATH`] and [`crate::command::ask::BIND_SESSION`]: drop what the path cannot carry instead of
+    /// falling back to the forwarding tables.
+    pub const DROP_BROKEN: u32 = 4;
 }
 
 /// A request, 256 bytes.
@@ -59,7 +68,7 @@ pub struct Request {
     pub op: u32,
     /// Bits of [`flag`].
     pub flags: u32,
-    /// ATTACH: slots per ring, 0 for the plane's default. UNREGISTER: the agent's `hi_tid`.
+    /// ATTACH: slots per ring, 0 for the plane's default. UNREGISTER: the agent's `hi_tid`. BIND_PATH: number of ports.
     pub value: u32,
     /// REGISTER: queue pair, 0 or 1.
     pub qpn: u8,
@@ -76,8 +85,10 @@ pub struct Request {
     /// Reserved, 0.
     pub reserved: [u32; 3],
     /// ATTACH, HOLD_SM, LOOKUP: node as GUID or description, optionally `:PORT`; UTF-8, zero padded; empty for the
-    /// plane's default.
-    pub selector: [u8; 192],
+    /// plane's default. BIND_PATH: the ports.
+    pub selector: [u8; SELECTOR_BYTES],
+    /// ATTACH, HOLD_SM: name of the tenant, UTF-8, zero padded; empty for none.
+    pub tenant: [u8; NAME_BYTES],
     /// Reserved, 0.
     pub reserved2: [u64; 1],
 }
@@ -119,6 +130,7 @@ pub struct Reply {
 const _: () = {
     assert!(size_of::<Request>() == 256 && size_of::<Reply>() == 256);
     assert!(core::mem::offset_of!(Request, selector) == 56);
+    assert!(core::mem::offset_of!(Request, tenant) == 216);
     assert!(core::mem::offset_of!(Reply, text) == 48);
 };
 
@@ -137,7 +149,8 @@ impl Default for Request {
             method_mask: [0; 2],
             oui: 0,
             reserved: [0; 3],
-            selector: [0; 192],
+            selector: [0; SELECTOR_BYTES],
+            tenant: [0; NAME_BYTES],
             reserved2: [0],
         }
     }
@@ -172,9 +185,39 @@ impl Request {
         Some(request)
     }
 
+    /// A request to bind the session to the path of `ports`, or, with none, to unbind it; `None` for more than 63 ports.
+    pub fn bind_path(ports: &[u8], drop_broken: bool) -> Option<Self> {
+        let value = u32::try_from(ports.len()).ok().filter(|_| ports.len() <= MAX_PATH_PORTS)?;
+        let flags = if drop_broken { flag::DROP_BROKEN } else { 0 };
+        let mut request = Self { op: op::BIND_PATH, flags, value, ..Self::default() };
+        request.selector[..ports.len()].copy_from_slice(ports);
+        Some(request)
+    }
+
+    /// The same request for a tenant; `None` if the name is longer than the field.
+    pub fn of_tenant(mut self, name: &str) -> Option<Self> {
+        self.tenant = [0; NAME_BYTES];
+        self.tenant
+            .get_mut(..name.len())
+            .filter(|_| name.len() < NAME_BYTES)?
+            .copy_from_slice(name.as_bytes());
+        Some(self)
+    }
+
     /// The selector as text.
     pub fn selector(&self) -> String {
         load_padded(&self.selector)
+    }
+
+    /// The tenant's name, empty for none.
+    pub fn tenant(&self) -> String {
+        load_padded(&self.tenant)
+    }
+
+    /// BIND_PATH: the ports; `None` if the request says more than a path has.
+    pub fn path(&self) -> Option<&[u8]> {
+        let ports = usize::try_from(self.value).ok().filter(|ports| *ports <= MAX_PATH_PORTS)?;
+        self.selector.get(..ports)
     }
 }
 
@@ -425,6 +468,6 @@ mod tests {
 
     #[test]
     fn a_selector_that_does_not_fit_is_refused() {
-        assert!(Request::with_selector(op::ATTACH, &"x".repeat(193)).is_none());
+        assert!(Request::with_selector(op::ATTACH, &"x".repeat(SELECTOR_BYTES + 1)).is_none());
     }
 }

@@ -9,13 +9,15 @@ use std::mem::offset_of;
 use crate::command::{Command, Event};
 use crate::counters::Counter;
 use crate::drop_reason::DropReason;
+use crate::errors::ErrorRecord;
 use crate::handoff::{Reply, Request};
 use crate::header::{MAGIC, SegmentHeader};
 use crate::message::{Envelope, MadMessage};
 use crate::ring::{ITEM_BYTES, SLOT_BYTES};
 use crate::route_counters::RouteUse;
 use crate::session::{CONSUMED_AT, SLEEP_AT, SLOTS_AT};
-use crate::status::{ErrorRecord, PlaneBlock, SessionRecord, WorkerBlock};
+use crate::status::{PlaneBlock, SessionRecord, WorkerBlock};
+use crate::table::tenant::TenantRecord;
 use crate::table::{BankHeader, GenerationLine, RouteRecord, TableControl};
 use crate::{LAYOUT_VERSION, handoff, status, table};
 
@@ -41,23 +43,27 @@ pub fn listing() -> String {
         gid_index hop_limit traffic_class reserved gid length);
     fields!(out, MadMessage: envelope mad);
     fields!(out, Request: magic version op flags value qpn mgmt_class class_version rmpp_version method_mask oui
-        reserved selector reserved2);
+        reserved selector tenant reserved2);
     fields!(out, Reply: magic version status value node_guid port_guid system_image_guid port node_type num_ports
         reserved worker_cpu text reserved2);
-    fields!(out, Command: id kind value selector reserved);
+    fields!(out, Command: id kind value selector path_len flags reserved);
     fields!(out, Event: id kind status node_guid value port text reserved);
     fields!(out, PlaneBlock: state workers heartbeat_ns started_unix_ns startup_ns nodes switches links sessions
         default_node_guid default_port session_slots huge_pages mode fabric program);
     fields!(out, WorkerBlock: heartbeat_ns cpu thread polls_empty polls_full busy_ns total_ns longest_cycle_ns
-        stalls sessions nodes applied_generation applied_ns table_retries table_refused counters drops);
+        stalls sessions nodes applied_generation applied_ns table_retries table_refused counters drops
+        cycles);
     fields!(out, SessionRecord: id pid uid port node_guid since_unix_ns received sent dropped agents worker
-        program node);
+        program node tenant class tenant_name path_len path_on_broken path);
     fields!(out, ErrorRecord: count first_unix_ns last_unix_ns text);
     fields!(out, GenerationLine: generation);
-    fields!(out, TableControl: capacity_routes capacity_tenants journal_at journal_words bank_at bank_bytes tenants_at
-        sync_interval_ms sync_threshold);
-    fields!(out, BankHeader: generation routes journal_head check);
+    fields!(out, TableControl: capacity_routes capacity_tenants journal_at journal_words bank_at bank_bytes
+        tenant_journal_at tenant_journal_words tenant_bank_at tenant_bank_bytes sync_interval_ms sync_threshold
+        publications failures tenants_shown);
+    fields!(out, BankHeader: generation present journal_head check);
     fields!(out, RouteRecord: words);
+    fields!(out, TenantRecord: words);
+    crate::latency::list_fields(&mut out);
     fields!(out, RouteUse: packets bytes last_use_ns);
     let _ = writeln!(out, "SegmentHeader is {} bytes", size_of::<SegmentHeader>());
     for counter in Counter::ALL {

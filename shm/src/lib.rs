@@ -6,7 +6,7 @@
 //! | segment | module | writer | readers |
 //! |---|---|---|---|
 //! | status | [`status`] | madplaned | anyone |
-//! | table | [`table`], [`seqlock`] | madctld | anyone |
+//! | table: routes, tenants | [`table`], [`seqlock`] | madctld | anyone |
 //! | routes | [`route_counters`] | madplaned | anyone |
 //! | session up | [`session`] | the client | madplaned |
 //! | session down | [`session`] | madplaned | the client |
@@ -23,8 +23,10 @@ pub mod command;
 pub mod counters;
 pub mod doorbell;
 pub mod drop_reason;
+pub mod errors;
 pub mod handoff;
 pub mod header;
+pub mod latency;
 pub mod layout;
 pub mod map;
 pub mod message;
@@ -34,10 +36,11 @@ pub mod ring;
 pub mod route_counters;
 pub mod seqlock;
 pub mod session;
+pub mod stage;
 pub mod status;
 pub mod sync;
 pub mod table;
 pub mod text;
 
 /// Version of every layout in this crate. It grows whenever a golden listing in `tests/golden/` changes.
-pub const LAYOUT_VERSION: u32 = 2;
+pub const LAYOUT_VERSION: u32 = 3;

@@ -232,7 +232,9 @@ unsafe impl SharedLayout for crate::status::WorkerBlock {}
 // SAFETY: made of atomics only (see the struct).
 unsafe impl SharedLayout for crate::status::SessionRecord {}
 // SAFETY: made of atomics only (see the struct).
-unsafe impl SharedLayout for crate::status::ErrorRecord {}
+unsafe impl SharedLayout for crate::errors::ErrorRecord {}
+// SAFETY: made of atomics only (see the struct).
+unsafe impl SharedLayout for crate::latency::LatencyHistogram {}
 // SAFETY: made of atomics only (see the struct).
 unsafe impl SharedLayout for crate::table::GenerationLine {}
 // SAFETY: made of atomics only (see the struct).
@@ -241,6 +243,8 @@ unsafe impl SharedLayout for crate::table::TableControl {}
 unsafe impl SharedLayout for crate::table::BankHeader {}
 // SAFETY: made of atomics only (see the struct).
 unsafe impl SharedLayout for crate::table::RouteRecord {}
+// SAFETY: made of atomics only (see the struct).
+unsafe impl SharedLayout for crate::table::tenant::TenantRecord {}
 // SAFETY: made of atomics only (see the struct).
 unsafe impl SharedLayout for crate::route_counters::RouteUse {}
 

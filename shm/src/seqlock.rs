@@ -25,6 +25,8 @@
 use crate::sync::{AtomicU64, Ordering, fence};
 use crate::table::TableMemory;
 
+pub mod pair;
+
 /// Marks a bank that is being written.
 const BEING_WRITTEN: u64 = 0;
 /// Attempts of one refresh, also if each comes further.
@@ -162,9 +164,12 @@ impl<M: TableMemory> Writer<M> {
 
     /// Shows all that was written since the last time and returns the generation. Without changes it stays what it is.
     pub fn publish(&mut self) -> u64 {
-        if self.changed.is_empty() {
-            return self.generation;
-        }
+        if self.changed.is_empty() { self.generation } else { self.publish_anyway() }
+    }
+
+    /// Shows all that was written since the last time under a new generation, be it nothing.
+    pub fn publish_anyway(&mut self) -> u64 {
+        self.open_bank();
         let next = self.generation + 1;
         let bank = bank_of(next);
         // a reader that is behind by more than the journal holds does not look at it
@@ -240,6 +245,16 @@ pub struct Refresh {
     pub refused: u32,
     /// False if the writer overtook too often: nothing was delivered, the old copy stands; try again later.
     pub complete: bool,
+}
+
+impl Refresh {
+    /// Adds what a later look brought.
+    fn add(&mut self, later: Self) {
+        self.changed += later.changed;
+        self.retries += later.retries;
+        self.refused += later.refused;
+        (self.generation, self.complete) = (later.generation, later.complete);
+    }
 }
 
 /// The half that follows.

@@ -5,8 +5,8 @@
 //! | header | 0 | housekeeping, once | [`SegmentHeader`] |
 //! | plane | 4096 | housekeeping | [`PlaneBlock`]: fabric, state, heartbeat |
 //! | workers | 8192 | each worker its own | [`WorkerBlock`] × [`MAX_WORKERS`] |
-//! | sessions | 73728 | housekeeping; counts by the worker | [`SessionRecord`] × [`MAX_SESSIONS`] |
-//! | errors | 335872 | housekeeping | [`ErrorRecord`] × [`MAX_ERRORS`] |
+//! | sessions | 139264 | housekeeping; counts by the worker | [`SessionRecord`] × [`MAX_SESSIONS`] |
+//! | errors | 532480 | housekeeping | [`ErrorRecord`] × [`MAX_ERRORS`] |
 //!
 //! Every word is a relaxed atomic; words that belong together may be seen at different times. The file outlives the
 //! process, so a reader judges liveness by the heartbeat and the writer's incarnation, not by the file being there.
@@ -17,9 +17,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::counters::COUNTER_WORDS;
+use crate::errors;
+pub use crate::errors::ErrorRecord;
 use crate::header::{HeaderError, Incarnation, SegmentHeader, SegmentKind};
+use crate::latency::LatencyHistogram;
 use crate::map::{self, Mapping};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::table::MAX_PATH_PORTS;
 use crate::text::SharedText;
 
 /// Most workers of a plane.
@@ -31,6 +35,7 @@ pub const MAX_ERRORS: usize = 64;
 /// Words reserved for drop reasons in a worker's block.
 pub const DROP_WORDS: usize = 128;
 
+const PATH_WORDS: usize = 8;
 const PLANE_AT: usize = 4096;
 const WORKERS_AT: usize = 8192;
 const SESSIONS_AT: usize = WORKERS_AT + MAX_WORKERS * size_of::<WorkerBlock>();
@@ -112,19 +117,21 @@ pub struct WorkerBlock {
     pub sessions: AtomicU64,
     /// Nodes it owns.
     pub nodes: AtomicU64,
-    /// Generation of the route table that it forwards by; 0 for none. Stored last, release.
+    /// Generation of the table that it forwards by, tenants included; 0 for none. Stored last, release.
     pub applied_generation: AtomicU64,
     /// Monotonic clock, nanoseconds, when it did so.
     pub applied_ns: AtomicU64,
     /// Copies of the route table that the writer overtook.
     pub table_retries: AtomicU64,
-    /// Routes refused because they are damaged.
+    /// Routes and tenants refused because they are damaged.
     pub table_refused: AtomicU64,
     reserved: [AtomicU64; 2],
     /// By [`crate::counters::Counter`] id.
     pub counters: [AtomicU64; COUNTER_WORDS],
     /// By [`crate::drop_reason::DropReason`] id.
     pub drops: [AtomicU64; DROP_WORDS],
+    /// How long full duty cycles took.
+    pub cycles: LatencyHistogram,
 }
 
 /// One session.
@@ -158,31 +165,50 @@ pub struct SessionRecord {
     pub program: SharedText<4>,
     /// Node description.
     pub node: SharedText<8>,
-    reserved2: [AtomicU64; 8],
+    /// Number of its tenant, 0 for none.
+    pub tenant: AtomicU32,
+    /// One of [`crate::table::tenant::service_class`].
+    pub class: AtomicU32,
+    /// Name of its tenant.
+    pub tenant_name: SharedText<4>,
+    /// Ports of the path that it is bound to, 0 for none.
+    pub path_len: AtomicU32,
+    /// What becomes of a MAD when that path is broken: one of [`crate::table::on_broken`].
+    pub path_on_broken: AtomicU32,
+    /// The path, a byte a port, in memory order.
+    pub path: [AtomicU64; PATH_WORDS],
+    reserved2: [AtomicU64; 10],
 }
 
-/// One distinct error: the text once, then only a count and a time.
-#[derive(Debug)]
-#[repr(C, align(128))]
-pub struct ErrorRecord {
-    /// How often; 0 for a free record. Stored after the text.
-    pub count: AtomicU64,
-    /// Unix time of the first, nanoseconds.
-    pub first_unix_ns: AtomicU64,
-    /// Unix time of the last, nanoseconds.
-    pub last_unix_ns: AtomicU64,
-    reserved: AtomicU64,
-    /// One line.
-    pub text: SharedText<28>,
+impl SessionRecord {
+    /// Stores the path that the session is bound to; empty for none. For people, as all of the record.
+    ///
+    /// # Panics
+    /// If there are more than 63 ports.
+    pub fn store_path(&self, ports: &[u8], on_broken: u8) {
+        assert!(ports.len() <= MAX_PATH_PORTS, "a path of {} ports", ports.len());
+        let mut bytes = [0; PATH_WORDS * 8];
+        bytes[..ports.len()].copy_from_slice(ports);
+        for (word, piece) in self.path.iter().zip(bytes.as_chunks::<8>().0) {
+            word.store(u64::from_ne_bytes(*piece), Ordering::Relaxed);
+        }
+        self.path_on_broken.store(u32::from(on_broken), Ordering::Relaxed);
+        self.path_len.store(ports.len().try_into().unwrap_or(0), Ordering::Relaxed);
+    }
+
+    /// The ports of the path that the session is bound to; empty for none.
+    pub fn bound_path(&self) -> Vec<u8> {
+        let words = self.path.iter().flat_map(|word| word.load(Ordering::Relaxed).to_ne_bytes());
+        words.take(MAX_PATH_PORTS.min(self.path_len.load(Ordering::Relaxed) as usize)).collect()
+    }
 }
 
 #[cfg(not(loom))]
 const _: () = {
     assert!(size_of::<PlaneBlock>() <= 4096);
-    assert!(size_of::<WorkerBlock>() == 4096);
-    assert!(size_of::<SessionRecord>() == 256);
-    assert!(size_of::<ErrorRecord>() == 256);
-    assert!(SESSIONS_AT == 73_728 && ERRORS_AT == 335_872);
+    assert!(size_of::<WorkerBlock>() == 8192);
+    assert!(size_of::<SessionRecord>() == 384);
+    assert!(SESSIONS_AT == 139_264 && ERRORS_AT == 532_480);
     assert!(crate::drop_reason::DropReason::ALL.len() <= DROP_WORDS);
 };
 
@@ -299,24 +325,7 @@ impl Status {
 
     /// Counts an error, by its text; the text of a full log goes to the last record. One thread of the writer only.
     pub fn record_error(&self, text: &str, now_unix_ns: u64) {
-        let mut shown = text;
-        for index in 0..MAX_ERRORS {
-            let record = self.error(index);
-            if index == MAX_ERRORS - 1 {
-                shown = "further errors (log full)";
-            }
-            let count = record.count.load(Ordering::Relaxed);
-            if count == 0 {
-                record.text.store(shown);
-                record.first_unix_ns.store(now_unix_ns, Ordering::Relaxed);
-            } else if index < MAX_ERRORS - 1 && record.text.load().as_bytes() != record.text.fitting(text) {
-                continue;
-            }
-            record.last_unix_ns.store(now_unix_ns, Ordering::Relaxed);
-            // readers look at the count first: the text is complete by then
-            record.count.store(count + 1, Ordering::Release);
-            return;
-        }
+        errors::record((0..MAX_ERRORS).map(|index| self.error(index)), text, now_unix_ns);
     }
 }
 

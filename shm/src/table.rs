@@ -1,30 +1,41 @@
-//! The route table: directed routes that control publishes and workers follow without waiting for anybody.
+//! The table: routes and tenants that control publishes and workers follow without waiting for anybody.
 //!
 //! | word | writer | readers | ordering |
 //! |---|---|---|---|
-//! | header, [`TableControl`] | madctld, before the file gets its name | openers | ordered by the header's version |
-//! | tuning words of [`TableControl`] | madctld | anyone | relaxed, for people |
-//! | [`GenerationLine`], journal, banks | madctld ([`publish`]) | anyone ([`snapshot`]) | see [`crate::seqlock`] |
+//! | header, geometry in [`TableControl`] | madctld, before the file gets its name | openers | ordered by the header's version |
+//! | other words of [`TableControl`], error log, latencies | madctld | anyone | relaxed, for people |
+//! | [`GenerationLine`]s, journals, banks | madctld ([`publish`]) | anyone ([`snapshot`]) | see [`crate::seqlock`] |
+//!
+//! Tenants and routes have an area each: generation, journal and two banks of their own. Tenants are shown first, and the
+//! routes' generation moves afterwards, so it is the one word to look at ([`crate::seqlock::pair`]).
 //!
 //! Exactly one process writes: it holds a lock on the file that the kernel takes back when the process ends. Readers map
 //! read-only; they need neither daemon to be alive. The whole geometry follows from the two capacities, and an opener
 //! compares every stored offset and length with it and with its own mapping.
 //!
-//! Each bank keeps room for tenants behind its routes; nothing is stored there yet.
-//!
-//! Not here: when something is published, what a route means for a MAD, whether its path exists.
+//! Not here: when something is published, what a route or a tenant means for a MAD, whether a path exists.
 
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::errors::ErrorRecord;
 use crate::header::{HeaderError, SegmentHeader, SegmentKind};
+use crate::latency::LatencyHistogram;
 use crate::map::{Mapping, Placed};
-use crate::seqlock::{bank_of, header_check, mix};
 use crate::sync::{AtomicU64, Ordering};
 
+mod area;
 pub mod publish;
+mod route;
 pub mod snapshot;
+pub mod tenant;
+
+use area::{Area, AreaShape, BANK_HEADER_BYTES, BankFault};
+pub use area::{BankHeader, GenerationLine, TableMemory};
+use route::route_word;
+pub use route::{ROUTE_WORDS, RouteEntry, RouteRecord, RouteWords, on_broken};
+use tenant::{TenantRecord, tenant_word};
 
 /// Most routes of a table.
 pub const MAX_ROUTES: u32 = 65_536;
@@ -36,207 +47,21 @@ pub const DEFAULT_ROUTES: u32 = 1024;
 pub const DEFAULT_TENANTS: u32 = 64;
 /// Most ports in a path.
 pub const MAX_PATH_PORTS: usize = 63;
-/// Least number of journal words.
+/// Least number of journal words of the routes.
 pub const MIN_JOURNAL_WORDS: u32 = 4096;
-/// Words of a route in a bank.
-pub const ROUTE_WORDS: usize = 16;
-/// Bytes kept for a tenant in a bank.
-pub const TENANT_BYTES: usize = 256;
+/// Least number of journal words of the tenants.
+pub const MIN_TENANT_JOURNAL_WORDS: u32 = 512;
+/// Distinct errors kept beside the table.
+pub const TABLE_ERRORS: usize = 32;
 
-const GENERATION_AT: usize = 128;
-const CONTROL_AT: usize = 256;
-const JOURNAL_AT: usize = 4096;
-const BANK_HEADER_BYTES: usize = 128;
-const ROUTE_BYTES: usize = ROUTE_WORDS * 8;
+const ROUTE_GENERATION_AT: usize = 128;
+const TENANT_GENERATION_AT: usize = 256;
+const CONTROL_AT: usize = 384;
+const ERRORS_AT: usize = 4096;
+const LATENCY_AT: usize = ERRORS_AT + TABLE_ERRORS * size_of::<ErrorRecord>();
+const ROUTES_AT: usize = (LATENCY_AT + size_of::<LatencyHistogram>()).next_multiple_of(4096);
 
-/// What becomes of a MAD whose pinned path is broken; the number travels.
-pub mod on_broken {
-    /// Goes by the forwarding tables.
-    pub const FALLBACK: u8 = 0;
-    /// Is dropped and counted.
-    pub const DROP: u8 = 1;
-}
-
-/// Numbers of the words of a route.
-pub(crate) mod route_word {
-    /// `slid << 16 | dlid`.
-    pub(crate) const KEY: usize = 0;
-    /// Bit 0 present, 8..16 `on_broken`, 16..32 P_Key, 32..40 priority, 40..48 path length, 48..64 tenant.
-    pub(crate) const FACTS: usize = 1;
-    /// Eight words, one byte a port, in memory order.
-    pub(crate) const PATH: usize = 2;
-    /// Control's own number.
-    pub(crate) const ID: usize = 10;
-    /// Generation that changed the route last; 0 for one that never was.
-    pub(crate) const VERSION: usize = 14;
-    /// Over all words before it and the route's place in the table.
-    pub(crate) const CHECKSUM: usize = 15;
-}
-
-/// A route, as both sides handle it.
-///
-/// ```
-/// use madplane_shm::table::RouteEntry;
-/// let route = RouteEntry::new(0x11, 0x22, &[1, 2, 3, 4]).unwrap();
-/// assert_eq!(route.ports(), [1, 2, 3, 4]);
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RouteEntry {
-    /// LID of the sender.
-    pub slid: u16,
-    /// LID of the receiver.
-    pub dlid: u16,
-    /// Partition.
-    pub p_key: u16,
-    /// Higher is served first.
-    pub priority: u8,
-    /// One of [`on_broken`].
-    pub on_broken: u8,
-    /// Tenant number, 0 for none.
-    pub tenant: u16,
-    /// Ports by which the MAD leaves, hop by hop; `path_len` of them count.
-    pub path: [u8; MAX_PATH_PORTS],
-    /// 1 to 63.
-    pub path_len: u8,
-    /// Control's own number.
-    pub id: u64,
-}
-
-impl RouteEntry {
-    /// A route with the full default partition, priority 0, no tenant, falling back when broken. `None` unless `ports`
-    /// has 1 to 63 ports.
-    pub fn new(slid: u16, dlid: u16, ports: &[u8]) -> Option<Self> {
-        let mut path = [0; MAX_PATH_PORTS];
-        path.get_mut(..ports.len())?.copy_from_slice(ports);
-        let path_len = u8::try_from(ports.len()).ok().filter(|len| *len > 0)?;
-        let on_broken = on_broken::FALLBACK;
-        Some(Self { slid, dlid, p_key: 0xffff, priority: 0, on_broken, tenant: 0, path, path_len, id: 0 })
-    }
-
-    /// The ports that count.
-    pub fn ports(&self) -> &[u8] {
-        &self.path[..MAX_PATH_PORTS.min(usize::from(self.path_len))]
-    }
-
-    /// Whether readers would take it: path length and `on_broken` are within their ranges.
-    pub fn is_sound(&self) -> bool {
-        (1..=MAX_PATH_PORTS).contains(&usize::from(self.path_len)) && self.on_broken <= on_broken::DROP
-    }
-}
-
-/// Words of a route in private memory.
-pub type RouteWords = [u64; ROUTE_WORDS];
-
-/// What the words of a route say.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Decoded {
-    Absent,
-    Present(RouteEntry),
-    Damaged,
-}
-
-pub(crate) fn encode(index: u32, version: u64, entry: Option<&RouteEntry>) -> RouteWords {
-    let mut words = [0; ROUTE_WORDS];
-    if let Some(entry) = entry {
-        words[route_word::KEY] = u64::from(entry.slid) << 16 | u64::from(entry.dlid);
-        words[route_word::FACTS] = 1
-            | u64::from(entry.on_broken) << 8
-            | u64::from(entry.p_key) << 16
-            | u64::from(entry.priority) << 32
-            | u64::from(entry.path_len) << 40
-            | u64::from(entry.tenant) << 48;
-        let mut path = [0; 64];
-        path[..MAX_PATH_PORTS].copy_from_slice(&entry.path);
-        for (word, piece) in words[route_word::PATH..].iter_mut().zip(path.as_chunks::<8>().0) {
-            *word = u64::from_ne_bytes(*piece);
-        }
-        words[route_word::ID] = entry.id;
-    }
-    words[route_word::VERSION] = version;
-    words[route_word::CHECKSUM] = checksum(index, &words);
-    words
-}
-
-pub(crate) fn decode(index: u32, words: &RouteWords) -> Decoded {
-    if words[route_word::VERSION] == 0 && words.iter().all(|word| *word == 0) {
-        return Decoded::Absent;
-    }
-    if words[route_word::CHECKSUM] != checksum(index, words) {
-        return Decoded::Damaged;
-    }
-    let facts = words[route_word::FACTS].to_le_bytes();
-    if facts[0] == 0 {
-        return Decoded::Absent;
-    }
-    let key = words[route_word::KEY].to_le_bytes();
-    let mut path = [0; 64];
-    for (piece, word) in path.as_chunks_mut::<8>().0.iter_mut().zip(&words[route_word::PATH..]) {
-        *piece = word.to_ne_bytes();
-    }
-    let mut entry = RouteEntry {
-        slid: u16::from_le_bytes([key[2], key[3]]),
-        dlid: u16::from_le_bytes([key[0], key[1]]),
-        p_key: u16::from_le_bytes([facts[2], facts[3]]),
-        priority: facts[4],
-        on_broken: facts[1],
-        tenant: u16::from_le_bytes([facts[6], facts[7]]),
-        path: [0; MAX_PATH_PORTS],
-        path_len: facts[5],
-        id: words[route_word::ID],
-    };
-    entry.path.copy_from_slice(&path[..MAX_PATH_PORTS]);
-    if facts[0] == 1 && entry.is_sound() { Decoded::Present(entry) } else { Decoded::Damaged }
-}
-
-/// Two lanes, so that one multiplication need not wait for the other.
-fn checksum(index: u32, words: &RouteWords) -> u64 {
-    let (mut even, mut odd) = (mix(0x726f_7574_6573, u64::from(index)), 0x7461_626c_6573);
-    let (pairs, _) = words[..route_word::CHECKSUM].as_chunks::<2>();
-    for [first, second] in pairs {
-        even = mix(even, *first);
-        odd = mix(odd, *second);
-    }
-    mix(mix(even, words[route_word::VERSION]), odd)
-}
-
-/// The words of a table, wherever they live; the protocol is in [`crate::seqlock`], and loom runs it on its own memory.
-pub trait TableMemory {
-    /// Words of an entry in private memory; the last but one is its version, the last its checksum.
-    type Entry: Copy + Default + AsRef<[u64]> + AsMut<[u64]> + std::fmt::Debug;
-    /// How often a copy that the writer overtook is begun again.
-    const RETRIES: u32 = 8;
-    /// Entries copied between two looks at whether the writer has come.
-    const CHUNK: u32 = 32;
-    /// Number of entries.
-    fn entries(&self) -> u32;
-    /// Number of journal words, a power of two.
-    fn journal_words(&self) -> u64;
-    /// The generation word.
-    fn generation(&self) -> &AtomicU64;
-    /// Generation that a bank (0 or 1) is complete for, 0 while it is written.
-    fn bank_generation(&self, bank: usize) -> &AtomicU64;
-    /// Entries present in a bank.
-    fn bank_count(&self, bank: usize) -> &AtomicU64;
-    /// Journal position at which a bank's generation ends.
-    fn bank_head(&self, bank: usize) -> &AtomicU64;
-    /// Check over the three words above.
-    fn bank_check(&self, bank: usize) -> &AtomicU64;
-    /// The words of an entry, as many as [`TableMemory::Entry`] has.
-    fn record(&self, bank: usize, index: u32) -> &[AtomicU64];
-    /// The journal word of a position, masked by the implementation.
-    fn journal(&self, position: u64) -> &AtomicU64;
-}
-
-/// The one word that readers look at, alone in its lines.
-#[derive(Debug)]
-#[repr(C, align(128))]
-pub struct GenerationLine {
-    /// The generation that holds; its lowest bit names the bank.
-    pub generation: AtomicU64,
-    reserved: [AtomicU64; 15],
-}
-
-/// Geometry and tuning.
+/// Geometry, tuning and counts.
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub struct TableControl {
@@ -244,53 +69,42 @@ pub struct TableControl {
     pub capacity_routes: AtomicU64,
     /// Tenants in each bank.
     pub capacity_tenants: AtomicU64,
-    /// Offset of the journal.
+    /// Offset of the routes' journal.
     pub journal_at: AtomicU64,
-    /// Words of the journal.
+    /// Words of the routes' journal.
     pub journal_words: AtomicU64,
-    /// Offsets of the banks.
+    /// Offsets of the routes' banks.
     pub bank_at: [AtomicU64; 2],
-    /// Length of a bank.
+    /// Length of a bank of routes.
     pub bank_bytes: AtomicU64,
-    /// Offset of the tenants within a bank.
-    pub tenants_at: AtomicU64,
+    /// Offset of the tenants' journal.
+    pub tenant_journal_at: AtomicU64,
+    /// Words of the tenants' journal.
+    pub tenant_journal_words: AtomicU64,
+    /// Offsets of the tenants' banks.
+    pub tenant_bank_at: [AtomicU64; 2],
+    /// Length of a bank of tenants.
+    pub tenant_bank_bytes: AtomicU64,
+    reserved: [AtomicU64; 4],
     /// Milliseconds after which changes are published; for people.
     pub sync_interval_ms: AtomicU64,
     /// Changes after which they are published; for people.
     pub sync_threshold: AtomicU64,
-    reserved: [AtomicU64; 6],
-}
-
-/// Head of a bank.
-#[derive(Debug)]
-#[repr(C, align(128))]
-pub struct BankHeader {
-    /// Generation that the bank is complete for, 0 while it is written.
-    pub generation: AtomicU64,
-    /// Routes present.
-    pub routes: AtomicU64,
-    /// Journal position at which the generation ends.
-    pub journal_head: AtomicU64,
-    /// Check over the words above.
-    pub check: AtomicU64,
-    reserved: [AtomicU64; 12],
-}
-
-/// A route in a bank.
-#[derive(Debug)]
-#[repr(C, align(128))]
-pub struct RouteRecord {
-    /// Meaning by number: LAYOUT.md.
-    pub words: [AtomicU64; ROUTE_WORDS],
+    /// Generations published by this file's writers; for people.
+    pub publications: AtomicU64,
+    /// Publications that a worker did not apply in time; for people.
+    pub failures: AtomicU64,
+    /// Generation of the tenants that a generation of the routes has followed; for the next writer.
+    pub tenants_shown: AtomicU64,
+    reserved2: [AtomicU64; 11],
 }
 
 #[cfg(not(loom))]
 const _: () = {
-    assert!(size_of::<GenerationLine>() == 128 && align_of::<GenerationLine>() == 128);
-    assert!(size_of::<TableControl>() == 128 && align_of::<TableControl>() == 128);
-    assert!(size_of::<BankHeader>() == BANK_HEADER_BYTES && align_of::<BankHeader>() == 128);
-    assert!(size_of::<RouteRecord>() == ROUTE_BYTES && align_of::<RouteRecord>() == 128);
-    assert!(MIN_JOURNAL_WORDS.is_power_of_two() && (MIN_JOURNAL_WORDS * 8).is_multiple_of(4096));
+    assert!(size_of::<TableControl>() == 256 && align_of::<TableControl>() == 128);
+    assert!(CONTROL_AT + size_of::<TableControl>() <= ERRORS_AT && LATENCY_AT.is_multiple_of(128));
+    assert!(ERRORS_AT == 4096 && LATENCY_AT == 12_288 && ROUTES_AT == 20_480);
+    assert!(MIN_JOURNAL_WORDS.is_power_of_two() && MIN_TENANT_JOURNAL_WORDS.is_power_of_two());
 };
 
 /// How many routes and tenants a table holds.
@@ -365,6 +179,16 @@ pub enum TableError {
         /// Routes asked for.
         routes: u32,
     },
+    /// The table to be made is too small for a tenant of the table it would replace.
+    #[error("route table {path} has tenant number {number}, a table of {tenants} tenants would lose it")]
+    TooFewTenants {
+        /// The file.
+        path: String,
+        /// Number of the last tenant.
+        number: u16,
+        /// Tenants asked for.
+        tenants: u32,
+    },
 }
 
 pub(crate) fn io_error(path: &Path) -> impl Fn(io::Error) -> TableError {
@@ -374,11 +198,8 @@ pub(crate) fn io_error(path: &Path) -> impl Fn(io::Error) -> TableError {
 /// Where everything lies in a table of given capacities.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Geometry {
-    /// Room for one change of every route: who misses that much needs all of them anyway.
-    pub(crate) journal_words: usize,
-    pub(crate) bank_at: [usize; 2],
-    pub(crate) bank_bytes: usize,
-    pub(crate) tenants_at: usize,
+    pub(crate) routes: AreaShape,
+    pub(crate) tenants: AreaShape,
     pub(crate) total: usize,
 }
 
@@ -388,23 +209,25 @@ impl Geometry {
         if !(1..=MAX_ROUTES).contains(&routes) || tenants > MAX_TENANTS {
             return Err(TableError::Options { routes, tenants });
         }
-        let tenants_at = BANK_HEADER_BYTES + routes as usize * ROUTE_BYTES;
-        let bank_bytes = (tenants_at + tenants as usize * TENANT_BYTES).next_multiple_of(4096);
-        let journal_words = routes.next_power_of_two().max(MIN_JOURNAL_WORDS) as usize;
-        let first = JOURNAL_AT + journal_words * 8;
-        let bank_at = [first, first + bank_bytes];
-        Ok(Self { journal_words, bank_at, bank_bytes, tenants_at, total: first + 2 * bank_bytes })
+        let routes = AreaShape::of::<RouteRecord>(ROUTES_AT, routes, MIN_JOURNAL_WORDS);
+        let tenants = AreaShape::of::<TenantRecord>(routes.end(), tenants, MIN_TENANT_JOURNAL_WORDS);
+        Ok(Self { routes, tenants, total: tenants.end() })
     }
 
     /// The stored geometry words, each with its name and the value it has to have.
-    fn words(self, control: &TableControl) -> [(&'static str, &AtomicU64, u64); 6] {
+    fn words(self, control: &TableControl) -> [(&'static str, &AtomicU64, u64); 10] {
+        let (routes, tenants) = (self.routes, self.tenants);
         [
-            ("journal_at", &control.journal_at, JOURNAL_AT as u64),
-            ("journal_words", &control.journal_words, self.journal_words as u64),
-            ("bank_at[0]", &control.bank_at[0], self.bank_at[0] as u64),
-            ("bank_at[1]", &control.bank_at[1], self.bank_at[1] as u64),
-            ("bank_bytes", &control.bank_bytes, self.bank_bytes as u64),
-            ("tenants_at", &control.tenants_at, self.tenants_at as u64),
+            ("journal_at", &control.journal_at, routes.journal_at as u64),
+            ("journal_words", &control.journal_words, routes.journal_words as u64),
+            ("bank_at[0]", &control.bank_at[0], routes.bank_at[0] as u64),
+            ("bank_at[1]", &control.bank_at[1], routes.bank_at[1] as u64),
+            ("bank_bytes", &control.bank_bytes, routes.bank_bytes as u64),
+            ("tenant_journal_at", &control.tenant_journal_at, tenants.journal_at as u64),
+            ("tenant_journal_words", &control.tenant_journal_words, tenants.journal_words as u64),
+            ("tenant_bank_at[0]", &control.tenant_bank_at[0], tenants.bank_at[0] as u64),
+            ("tenant_bank_at[1]", &control.tenant_bank_at[1], tenants.bank_at[1] as u64),
+            ("tenant_bank_bytes", &control.tenant_bank_bytes, tenants.bank_bytes as u64),
         ]
     }
 }
@@ -414,16 +237,21 @@ impl Geometry {
 pub struct SharedTable {
     options: TableOptions,
     header: Placed<SegmentHeader>,
-    generation: Placed<GenerationLine>,
     control: Placed<TableControl>,
-    journal: Placed<AtomicU64>,
-    heads: [Placed<BankHeader>; 2],
-    routes: [Placed<RouteRecord>; 2],
+    errors: Placed<ErrorRecord>,
+    latency: Placed<LatencyHistogram>,
+    routes: Area<RouteRecord>,
+    tenants: Area<TenantRecord>,
 }
 
 impl SharedTable {
-    /// Fills fresh zeroed memory: an empty table of generation `generation` (not 0). The header comes later.
-    pub(crate) fn format(mapping: &Arc<Mapping>, options: TableOptions, generation: u64) -> Option<Self> {
+    /// Fills fresh zeroed memory: an empty table of these generations (not 0). The header comes later.
+    pub(crate) fn format(
+        mapping: &Arc<Mapping>,
+        options: TableOptions,
+        routes_generation: u64,
+        tenants_generation: u64,
+    ) -> Option<Self> {
         let geometry = Geometry::of(options).ok()?;
         let table = Self::place(mapping, options, geometry)?;
         let control = &table.control[0];
@@ -432,10 +260,9 @@ impl SharedTable {
         for (_, word, value) in geometry.words(control) {
             word.store(value, Ordering::Relaxed);
         }
-        let head = &table.heads[bank_of(generation)][0];
-        head.generation.store(generation, Ordering::Relaxed);
-        head.check.store(header_check(generation, 0, 0), Ordering::Relaxed);
-        table.generation[0].generation.store(generation, Ordering::Relaxed);
+        table.routes.format(routes_generation);
+        table.tenants.format(tenants_generation);
+        control.tenants_shown.store(tenants_generation, Ordering::Relaxed);
         Some(table)
     }
 
@@ -471,41 +298,31 @@ impl SharedTable {
 
     fn place(mapping: &Arc<Mapping>, options: TableOptions, geometry: Geometry) -> Option<Self> {
         mapping.populate();
-        let head = |bank: usize| mapping.place(geometry.bank_at[bank], 1);
-        let routes =
-            |bank: usize| mapping.place(geometry.bank_at[bank] + BANK_HEADER_BYTES, options.routes as usize);
         Some(Self {
             options,
             header: mapping.place(0, 1)?,
-            generation: mapping.place(GENERATION_AT, 1)?,
             control: mapping.place(CONTROL_AT, 1)?,
-            journal: mapping.place(JOURNAL_AT, geometry.journal_words)?,
-            heads: [head(0)?, head(1)?],
-            routes: [routes(0)?, routes(1)?],
+            errors: mapping.place(ERRORS_AT, TABLE_ERRORS)?,
+            latency: mapping.place(LATENCY_AT, 1)?,
+            routes: Area::place(mapping, ROUTE_GENERATION_AT, &geometry.routes, options.routes)?,
+            tenants: Area::place(mapping, TENANT_GENERATION_AT, &geometry.tenants, options.tenants)?,
         })
     }
 
-    /// What a writer has to find before it goes on: the current bank is complete.
-    pub(crate) fn check_current_bank(&self, path: &Path) -> Result<(), TableError> {
-        let damaged = |field, found, expected| TableError::Damaged {
-            path: path.display().to_string(),
-            field,
-            found,
-            expected,
+    /// What a writer has to find before it goes on: the current banks are complete.
+    pub(crate) fn check_current_banks(&self, path: &Path) -> Result<(), TableError> {
+        let damaged = |fields: [&'static str; 2]| {
+            move |(fault, found, expected)| TableError::Damaged {
+                path: path.display().to_string(),
+                field: if fault == BankFault::Generation { fields[0] } else { fields[1] },
+                found,
+                expected,
+            }
         };
-        let generation = self.generation[0].generation.load(Ordering::Acquire);
-        let head = &self.heads[bank_of(generation)][0];
-        let found = head.generation.load(Ordering::Relaxed);
-        if generation == 0 || found != generation {
-            return Err(damaged("generation of the current bank", found, generation));
-        }
-        let routes = head.routes.load(Ordering::Relaxed);
-        let expected = header_check(generation, routes, head.journal_head.load(Ordering::Relaxed));
-        let found = head.check.load(Ordering::Relaxed);
-        if found != expected {
-            return Err(damaged("check of the current bank", found, expected));
-        }
-        Ok(())
+        let routes = ["generation of the current bank", "check of the current bank"];
+        self.routes.check_current_bank().map_err(damaged(routes))?;
+        let tenants = ["generation of the current tenant bank", "check of the current tenant bank"];
+        self.tenants.check_current_bank().map_err(damaged(tenants))
     }
 
     /// Capacities.
@@ -518,67 +335,47 @@ impl SharedTable {
         &self.header[0]
     }
 
-    /// Geometry and tuning.
+    /// Geometry, tuning and counts.
     pub fn control(&self) -> &TableControl {
         &self.control[0]
     }
-}
 
-impl TableMemory for SharedTable {
-    type Entry = RouteWords;
-
-    fn entries(&self) -> u32 {
-        self.options.routes
+    /// The distinct error log of the table's writers.
+    pub fn errors(&self) -> &[ErrorRecord] {
+        &self.errors
     }
 
-    fn journal_words(&self) -> u64 {
-        self.journal.len() as u64
-    }
-
-    fn generation(&self) -> &AtomicU64 {
-        &self.generation[0].generation
-    }
-
-    fn bank_generation(&self, bank: usize) -> &AtomicU64 {
-        &self.heads[bank][0].generation
-    }
-
-    fn bank_count(&self, bank: usize) -> &AtomicU64 {
-        &self.heads[bank][0].routes
-    }
-
-    fn bank_head(&self, bank: usize) -> &AtomicU64 {
-        &self.heads[bank][0].journal_head
-    }
-
-    fn bank_check(&self, bank: usize) -> &AtomicU64 {
-        &self.heads[bank][0].check
-    }
-
-    fn record(&self, bank: usize, index: u32) -> &[AtomicU64] {
-        &self.routes[bank][index as usize].words
-    }
-
-    fn journal(&self, position: u64) -> &AtomicU64 {
-        // the length is a power of two
-        #[expect(clippy::cast_possible_truncation, reason = "masked to the journal's length")]
-        let at = (position & (self.journal.len() as u64 - 1)) as usize;
-        &self.journal[at]
+    /// How long it took from publishing until every worker had applied it.
+    pub fn sync_latency(&self) -> &LatencyHistogram {
+        &self.latency[0]
     }
 }
 
 /// Where the parts of the segment lie, for [`crate::layout::listing`].
 pub(crate) fn placement() -> String {
     format!(
-        "table generation {GENERATION_AT} control {CONTROL_AT} journal {JOURNAL_AT} x {MIN_JOURNAL_WORDS} or more, bank header \
-         {BANK_HEADER_BYTES} route {ROUTE_BYTES} tenant {TENANT_BYTES}\nroute words key {} facts {} path {} id {} version {} \
-         checksum {}",
+        "table generation {ROUTE_GENERATION_AT} tenants {TENANT_GENERATION_AT} control {CONTROL_AT} errors {ERRORS_AT} x \
+         {TABLE_ERRORS} latency {LATENCY_AT} routes {ROUTES_AT}, journal {MIN_JOURNAL_WORDS} or {MIN_TENANT_JOURNAL_WORDS} or \
+         more, bank header {BANK_HEADER_BYTES}\nroute words key {} facts {} path {} id {} version {} checksum {}\ntenant \
+         words facts {} name {} id {} rate {} classes {} p_keys {} uids {} gids {} nodes {} prefixes {} version {} checksum {}",
         route_word::KEY,
         route_word::FACTS,
         route_word::PATH,
         route_word::ID,
         route_word::VERSION,
-        route_word::CHECKSUM
+        route_word::CHECKSUM,
+        tenant_word::FACTS,
+        tenant_word::NAME,
+        tenant_word::ID,
+        tenant_word::RATE,
+        tenant_word::CLASSES,
+        tenant_word::P_KEYS,
+        tenant_word::UIDS,
+        tenant_word::GIDS,
+        tenant_word::NODES,
+        tenant_word::PREFIXES,
+        tenant_word::VERSION,
+        tenant_word::CHECKSUM,
     )
 }
 
@@ -625,18 +422,28 @@ mod tests {
             ("bank_at[0]", offset_of!(TableControl, bank_at)),
             ("bank_at[1]", offset_of!(TableControl, bank_at) + 8),
             ("bank_bytes", offset_of!(TableControl, bank_bytes)),
-            ("tenants_at", offset_of!(TableControl, tenants_at)),
+            ("tenant_journal_at", offset_of!(TableControl, tenant_journal_at)),
+            ("tenant_journal_words", offset_of!(TableControl, tenant_journal_words)),
+            ("tenant_bank_at[0]", offset_of!(TableControl, tenant_bank_at)),
+            ("tenant_bank_at[1]", offset_of!(TableControl, tenant_bank_at) + 8),
+            ("tenant_bank_bytes", offset_of!(TableControl, tenant_bank_bytes)),
         ];
         for (field, offset) in fields {
             let at = CONTROL_AT + offset;
             let good = spoil(&path, at, 0);
             for bad in [0, good + 1, good - 1, good + 4096, good << 32, 1 << 63, u64::MAX] {
-                // tenants may be as few as 0, and a few more or fewer tenants or routes move something else
-                let names: &[&str] = match field {
-                    "capacity_routes" | "capacity_tenants" => &[field, "length", "tenants_at", "bank_bytes"],
-                    _ => &[field],
+                // a few more or fewer of either may not move anything: banks are whole pages
+                let geometry = |routes: u64, tenants: u64| {
+                    let options =
+                        TableOptions { routes: routes.try_into().ok()?, tenants: tenants.try_into().ok()? };
+                    Geometry::of(options).ok()
                 };
-                if field == "capacity_tenants" && (bad == 0 || bad == good + 1 || bad == good - 1) {
+                let (names, other): (&[&str], _) = match field {
+                    "capacity_routes" => (&[field, "length"], geometry(bad, OPTIONS.tenants.into())),
+                    "capacity_tenants" => (&[field, "length"], geometry(OPTIONS.routes.into(), bad)),
+                    _ => (&[field], None),
+                };
+                if other.is_some() && other == Geometry::of(OPTIONS).ok() {
                     continue;
                 }
                 spoil(&path, at, bad);
@@ -702,7 +509,7 @@ mod tests {
     fn a_writer_does_not_go_on_from_a_damaged_bank() {
         let directory = tempfile::tempdir().unwrap();
         let path = table_with_a_route(&directory);
-        let bank = Geometry::of(OPTIONS).unwrap().bank_at[0];
+        let bank = Geometry::of(OPTIONS).unwrap().routes.bank_at[0];
         for (at, named) in [(0, "generation"), (8, "check"), (16, "check"), (24, "check")] {
             let good = spoil(&path, bank + at, 77);
             let error = RoutePublisher::open_or_create(&path, OPTIONS, Incarnation::default()).unwrap_err();
@@ -719,46 +526,21 @@ mod tests {
     fn a_route_with_any_bit_flipped_is_refused_and_the_old_copy_stands() {
         let directory = tempfile::tempdir().unwrap();
         let path = table_with_a_route(&directory);
-        let record = Geometry::of(OPTIONS).unwrap().bank_at[0] + BANK_HEADER_BYTES + 3 * ROUTE_BYTES;
+        let record = Geometry::of(OPTIONS).unwrap().routes.bank_at[0]
+            + BANK_HEADER_BYTES
+            + 3 * size_of::<RouteRecord>();
         for word in 0..ROUTE_WORDS {
             let at = record + word * 8;
             let good = spoil(&path, at, 0);
             spoil(&path, at, good ^ 1 << (word * 5 % 64));
             let mut reader = TableReader::open(&path).unwrap();
             let mut handed_out = 0;
-            let done = reader.refresh(&mut |_, _| handed_out += 1);
+            let done = reader.refresh(&mut |_, _| handed_out += 1, &mut |_, _| {});
             assert_eq!((done.refused, done.changed, handed_out), (1, 0, 0), "word {word}");
             assert!(done.complete && !reader.changed());
             spoil(&path, at, good);
         }
         let mut reader = TableReader::open(&path).unwrap();
-        assert_eq!(reader.refresh(&mut |_, _| {}).changed, 1);
-    }
-
-    #[test]
-    fn a_route_survives_encoding_and_no_other_place_accepts_it() {
-        let mut entry = RouteEntry::new(0xbfff, 1, &[255; 63]).unwrap();
-        entry.id = u64::MAX;
-        entry.tenant = 1023;
-        entry.priority = 255;
-        entry.on_broken = on_broken::DROP;
-        let words = encode(65_535, 9, Some(&entry));
-        assert_eq!(decode(65_535, &words), Decoded::Present(entry));
-        assert_eq!(decode(65_534, &words), Decoded::Damaged);
-        assert_eq!(decode(1, &encode(1, 9, None)), Decoded::Absent);
-        assert_eq!(decode(1, &[0; ROUTE_WORDS]), Decoded::Absent);
-    }
-
-    #[test]
-    fn a_path_has_1_to_63_ports() {
-        assert!(RouteEntry::new(1, 2, &[]).is_none() && RouteEntry::new(1, 2, &[1; 64]).is_none());
-        for length in [1, 63] {
-            let entry = RouteEntry::new(1, 2, &vec![7; length]).unwrap();
-            assert!(entry.is_sound() && entry.ports().len() == length);
-        }
-        let mut entry = RouteEntry::new(1, 2, &[1]).unwrap();
-        entry.path_len = 64;
-        assert!(!entry.is_sound() && entry.ports().len() == 63);
-        assert_eq!(decode(0, &encode(0, 2, Some(&entry))), Decoded::Damaged);
+        assert_eq!(reader.refresh(&mut |_, _| {}, &mut |_, _| {}).changed, 1);
     }
 }

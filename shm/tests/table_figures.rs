@@ -50,7 +50,8 @@ fn route(index: u32) -> RouteEntry {
 
 fn sum(reader: &mut TableReader) -> u64 {
     let mut sum = 0;
-    let done = reader.refresh(&mut |_, entry| sum += entry.map_or(0, |entry| entry.id));
+    let mut add = |_, entry: Option<&RouteEntry>| sum += entry.map_or(0, |entry| entry.id);
+    let done = reader.refresh(&mut add, &mut |_, _| {});
     assert!(done.complete && done.refused == 0);
     black_box(sum);
     u64::from(done.changed)

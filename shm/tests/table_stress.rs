@@ -63,14 +63,15 @@ impl Checker {
     /// Refreshes once and checks all that comes.
     fn look(&mut self, tally: &mut Tally) -> u64 {
         let numbers = &mut self.numbers;
-        let done = self.reader.refresh(&mut |index, entry| {
+        let mut check = |index: u32, entry: Option<&RouteEntry>| {
             let number = entry.map_or(0, |entry| {
                 assert_eq!(*entry, route(index, entry.id), "a torn route was handed out");
                 entry.id
             });
             assert!(number == 0 || number > numbers[index as usize], "place {index} went back in time");
             numbers[index as usize] = number;
-        });
+        };
+        let done = self.reader.refresh(&mut check, &mut |_, _| {});
         let first = self.numbers[self.group[0] as usize];
         let mixed = self.group.iter().any(|place| self.numbers[*place as usize] != first);
         assert!(!mixed, "generation {} is a mix of publications", done.generation);

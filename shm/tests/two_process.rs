@@ -69,12 +69,13 @@ fn change(publisher: &mut RoutePublisher) -> u64 {
 }
 
 fn follow(reader: &mut TableReader, copy: &mut BTreeMap<u32, RouteEntry>) -> Refresh {
-    reader.refresh(&mut |index, entry| {
+    let mut keep = |index, entry: Option<&RouteEntry>| {
         match entry {
             Some(entry) => copy.insert(index, *entry),
             None => copy.remove(&index),
         };
-    })
+    };
+    reader.refresh(&mut keep, &mut |_, _| {})
 }
 
 fn kill_self_at_step(_: Step) {

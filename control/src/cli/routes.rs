@@ -48,7 +48,7 @@ pub(crate) enum RoutesVerb {
         #[arg(long, value_name = "N", default_value_t = 0)]
         priority: u64,
         /// What becomes of a MAD when the path is broken.
-        #[arg(long, value_enum, default_value_t)]
+        #[arg(long, value_name = "fallback|drop", default_value_t)]
         on_broken: OnBroken,
         /// Also in place of a route with the same two LIDs.
         #[arg(long)]

@@ -11,8 +11,8 @@ use madplane_shm::process;
 use madplane_shm::route_counters::RouteCounters;
 use madplane_shm::status::Status;
 use madplane_shm::sync::Ordering::Relaxed;
-use madplane_shm::table::TableError;
 use madplane_shm::table::snapshot::TableReader;
+use madplane_shm::table::{RouteEntry, TableError};
 use madplane_topology::PortRef;
 use serde::Serialize;
 
@@ -42,11 +42,12 @@ fn open(paths: &PlanePaths) -> Result<Table, Failure> {
     })?;
     let mut routes = Vec::new();
     let mut refused = 0;
-    let refresh = reader.refresh(&mut |index, entry| match entry.map(publish::placed) {
+    let mut take = |index: u32, entry: Option<&RouteEntry>| match entry.map(publish::placed) {
         Some(Some(placed)) => routes.push((index, placed)),
         Some(None) => refused += 1,
         None => {}
-    });
+    };
+    let refresh = reader.refresh(&mut take, &mut |_, _| {});
     if !refresh.complete {
         return Err(Failure::Failed("the route table changes too fast to be copied; try again".to_owned()));
     }

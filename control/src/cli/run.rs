@@ -53,7 +53,7 @@ pub(crate) fn run(paths: &PlanePaths, args: RunArgs) -> Outcome {
 /// Asks the plane whether there is such a port to attach to.
 fn look_up(paths: &PlanePaths, selector: &str) -> Result<(), Failure> {
     let request = Request::with_selector(op::LOOKUP, selector)
-        .ok_or_else(|| Failure::Failed("the name after --at is longer than 192 bytes".to_owned()))?;
+        .ok_or_else(|| Failure::Failed("the name after --at is longer than 160 bytes".to_owned()))?;
     let answer = connect(paths).and_then(|connection| connection.call(&request));
     match answer {
         Ok(_) => Ok(()),

@@ -22,7 +22,7 @@ pub enum OpenError {
     #[error("the plane sent {0} descriptors, a session has 4")]
     Descriptors(usize),
     /// A selector longer than the message has room for.
-    #[error("selector is longer than 192 bytes")]
+    #[error("selector is longer than 160 bytes")]
     Selector,
     /// The system has no descriptor or memory left.
     #[error("cannot create the descriptors of a session")]

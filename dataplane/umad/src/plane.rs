@@ -100,7 +100,7 @@ pub(crate) fn locate(settings: &Settings) -> Result<Place, i32> {
 fn ask(settings: &Settings) -> Result<Place, HandoffError> {
     let request = Request::with_selector(op::LOOKUP, &settings.at).ok_or_else(|| HandoffError::Refused {
         errno: libc::EINVAL,
-        text: "MADPLANE_AT is longer than 192 bytes".to_owned(),
+        text: "MADPLANE_AT is longer than 160 bytes".to_owned(),
     })?;
     let (reply, _) = settings.connect()?.call(&request)?;
     Ok(Place {

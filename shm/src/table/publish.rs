@@ -1,8 +1,10 @@
-//! The half of the route table that control writes with.
+//! The half of the table that control writes with.
 //!
-//! One [`RoutePublisher`] per table, in one process: it holds the lock on the file. Changes go straight into the bank
-//! that nobody reads; [`RoutePublisher::publish`] shows them all at once. A publisher that is killed anywhere leaves
-//! readers with the last published table, and the next one brings the other bank up to it.
+//! One [`RoutePublisher`] per table, in one process: it holds the lock on the file. Changes go straight into the banks
+//! that nobody reads; [`RoutePublisher::publish`] shows all tenants that changed at once, and then all routes. A publisher
+//! that is killed anywhere leaves readers with the last published tenants and routes, and the next one brings the other
+//! banks up to them. Killed between the two it leaves new tenants and old routes; the next one moves the generation,
+//! so that everybody looks.
 //!
 //! Not here: the software table with its versions, when to publish, waiting for workers.
 
@@ -11,19 +13,32 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::{
-    Decoded, Geometry, RouteEntry, SharedTable, TableError, TableMemory, TableOptions, decode, encode,
-    io_error,
-};
+use super::area::Area;
+use super::route::{self, RouteRecord};
+use super::tenant::{self, TenantEntry, TenantRecord};
+use super::{Geometry, RouteEntry, SharedTable, TableError, TableMemory, TableOptions, io_error};
+use crate::errors;
 use crate::header::{HeaderError, Incarnation, SegmentHeader, SegmentKind};
+use crate::latency::LatencyHistogram;
 use crate::map::{self, Mapping};
+use crate::seqlock::pair::PairWriter;
 use crate::seqlock::{Step, Writer};
-use crate::sync::Ordering;
+use crate::sync::{AtomicU64, Ordering};
 
-/// Writes the route table.
+/// Routes and tenants with their places, to be put into a new table.
+#[derive(Debug, Default)]
+struct Contents {
+    routes: Vec<(u32, RouteEntry)>,
+    tenants: Vec<(u32, TenantEntry)>,
+    /// Generations of routes and tenants that the new table's come after.
+    former: (u64, u64),
+}
+
+/// Writes the table.
 #[derive(Debug)]
 pub struct RoutePublisher {
-    writer: Writer<SharedTable>,
+    table: SharedTable,
+    writer: PairWriter<Area<TenantRecord>, Area<RouteRecord>>,
     _lock: File,
 }
 
@@ -36,8 +51,8 @@ impl RoutePublisher {
     pub fn create(path: &Path, options: TableOptions, writer: Incarnation) -> Result<Self, TableError> {
         let old = lock_place(path)?;
         // generations go on, so that nobody takes a worker's old acknowledgement for a new one
-        let former = attach_locked(&old, path).map_or(0, |table| table.generation().load(Ordering::Relaxed));
-        Self::make(path, options, writer, former, &[])
+        let former = attach_locked(&old, path).map_or((0, 0), |table| generations(&table));
+        Self::make(path, options, writer, &Contents { former, ..Contents::default() })
     }
 
     /// Goes on with the table at `path`, or makes one if there is none. A table of other capacities is made anew with
@@ -55,31 +70,60 @@ impl RoutePublisher {
         Geometry::of(options)?;
         let lock = lock_place(path)?;
         if lock.metadata().map_err(io_error(path))?.len() == 0 {
-            return Self::make(path, options, writer, 0, &[]);
+            return Self::make(path, options, writer, &Contents::default());
         }
         let table = match attach_locked(&lock, path) {
             Err(TableError::Header { source: HeaderError::NotReady, .. }) => {
-                return Self::make(path, options, writer, 0, &[]);
+                return Self::make(path, options, writer, &Contents::default());
             }
             table => table?,
         };
-        table.check_current_bank(path)?;
-        let old = table.options();
+        table.check_current_banks(path)?;
         table.header().take_over(writer);
-        let former = Self { writer: Writer::open(table), _lock: lock };
-        if old == options {
+        let mut former = Self::on(table, lock);
+        if former.options() == options {
+            former.show_unannounced_tenants();
             return Ok(former);
         }
-        let mut routes = Vec::new();
-        for index in 0..old.routes {
-            let Some(entry) = former.get(index) else { continue };
-            if index >= options.routes {
-                let path = path.display().to_string();
-                return Err(TableError::TooSmall { path, index, routes: options.routes });
-            }
-            routes.push((index, entry));
+        let contents = former.contents_for(path, options)?;
+        Self::make(path, options, writer, &contents)
+    }
+
+    fn on(table: SharedTable, lock: File) -> Self {
+        let first = Writer::open(table.tenants.clone());
+        let second = Writer::open(table.routes.clone());
+        Self { table, writer: PairWriter { first, second }, _lock: lock }
+    }
+
+    /// Moves the generation if the former writer ended between showing tenants and moving it.
+    fn show_unannounced_tenants(&mut self) {
+        let shown = &self.table.control().tenants_shown;
+        if shown.load(Ordering::Relaxed) != self.writer.first.generation() {
+            self.writer.second.publish_anyway();
+            self.note_publication();
         }
-        Self::make(path, options, writer, former.generation(), &routes)
+    }
+
+    /// What a table of `options` in place of this one has to hold.
+    fn contents_for(&self, path: &Path, options: TableOptions) -> Result<Contents, TableError> {
+        let place = || path.display().to_string();
+        let mut contents = Contents { former: generations(&self.table), ..Contents::default() };
+        for index in 0..self.capacity() {
+            let Some(entry) = self.get(index) else { continue };
+            if index >= options.routes {
+                return Err(TableError::TooSmall { path: place(), index, routes: options.routes });
+            }
+            contents.routes.push((index, entry));
+        }
+        for index in 0..self.options().tenants {
+            let Some(entry) = self.get_tenant(index) else { continue };
+            if index >= options.tenants {
+                let number = tenant::number_of(index);
+                return Err(TableError::TooFewTenants { path: place(), number, tenants: options.tenants });
+            }
+            contents.tenants.push((index, entry));
+        }
+        Ok(contents)
     }
 
     /// Makes a table under another name, fills it, and moves it into place. The caller holds the lock of the place.
@@ -87,22 +131,25 @@ impl RoutePublisher {
         path: &Path,
         options: TableOptions,
         writer: Incarnation,
-        former_generation: u64,
-        routes: &[(u32, RouteEntry)],
+        contents: &Contents,
     ) -> Result<Self, TableError> {
         let geometry = Geometry::of(options)?;
         let fail = io_error(path);
         let (file, length) = map::create_file(path, geometry.total).map_err(&fail)?;
         file.try_lock().map_err(|error| fail(error.into()))?;
         let mapping = Arc::new(Mapping::writable(&file).map_err(&fail)?);
-        let table = SharedTable::format(&mapping, options, former_generation + 1)
+        let (routes_generation, tenants_generation) = (contents.former.0 + 1, contents.former.1 + 1);
+        let table = SharedTable::format(&mapping, options, routes_generation, tenants_generation)
             .expect("the file was made long enough for its capacities");
-        let mut publisher = Self { writer: Writer::open(table), _lock: file };
-        for (index, entry) in routes {
+        let mut publisher = Self::on(table, file);
+        for (place, entry) in &contents.tenants {
+            publisher.set_tenant(*place, entry);
+        }
+        for (index, entry) in &contents.routes {
             publisher.set(*index, entry);
         }
         publisher.publish();
-        let header = publisher.writer.memory().header();
+        let header = publisher.table.header();
         header.publish(SegmentKind::Table, length as u64, u64::from(options.routes), writer);
         map::publish_file(path).map_err(&fail)?;
         Ok(publisher)
@@ -110,17 +157,22 @@ impl RoutePublisher {
 
     /// Number of routes the table has room for.
     pub fn capacity(&self) -> u32 {
-        self.writer.memory().entries()
+        self.table.options().routes
     }
 
     /// Capacities.
     pub fn options(&self) -> TableOptions {
-        self.writer.memory().options()
+        self.table.options()
     }
 
     /// Number of routes in the table, unpublished changes included.
     pub fn present(&self) -> u64 {
-        self.writer.present()
+        self.writer.second.present()
+    }
+
+    /// Number of tenants in the table, unpublished changes included.
+    pub fn tenants_present(&self) -> u64 {
+        self.writer.first.present()
     }
 
     /// The route at `index`, unpublished changes included; `None` for a free place and for one out of range.
@@ -128,9 +180,9 @@ impl RoutePublisher {
         if index >= self.capacity() {
             return None;
         }
-        match decode(index, &self.writer.read(index)) {
-            Decoded::Present(entry) => Some(entry),
-            Decoded::Absent | Decoded::Damaged => None,
+        match route::decode(index, &self.writer.second.read(index)) {
+            route::Decoded::Present(entry) => Some(entry),
+            route::Decoded::Absent | route::Decoded::Damaged => None,
         }
     }
 
@@ -142,7 +194,8 @@ impl RoutePublisher {
         assert!(index < self.capacity(), "place {index} of {}", self.capacity());
         assert!(entry.is_sound(), "a path of {} ports, broken paths as {}", entry.path_len, entry.on_broken);
         let change = i8::from(self.get(index).is_none());
-        self.writer.write(index, &encode(index, self.writer.next_version(), Some(entry)), change);
+        let routes = &mut self.writer.second;
+        routes.write(index, &route::encode(index, routes.next_version(), Some(entry)), change);
     }
 
     /// Frees a place; readers see it after [`RoutePublisher::publish`]. Cost: constant.
@@ -152,27 +205,94 @@ impl RoutePublisher {
     pub fn clear(&mut self, index: u32) {
         assert!(index < self.capacity(), "place {index} of {}", self.capacity());
         let change = -i8::from(self.get(index).is_some());
-        self.writer.write(index, &encode(index, self.writer.next_version(), None), change);
+        let routes = &mut self.writer.second;
+        routes.write(index, &route::encode(index, routes.next_version(), None), change);
     }
 
-    /// Shows all changes since the last time at once and returns the generation that has them. Cost: by changes.
+    /// The tenant at `place`, unpublished changes included; `None` for a free place and for one out of range.
+    pub fn get_tenant(&self, place: u32) -> Option<TenantEntry> {
+        if place >= self.options().tenants {
+            return None;
+        }
+        match tenant::decode(place, &self.writer.first.read(place)) {
+            tenant::Decoded::Present(entry) => Some(entry),
+            tenant::Decoded::Absent | tenant::Decoded::Damaged => None,
+        }
+    }
+
+    /// Places a tenant, whose number is then [`tenant::number_of`] `place`; readers see it after
+    /// [`RoutePublisher::publish`]. Cost: constant.
+    ///
+    /// # Panics
+    /// If `place` is not below the capacity for tenants or the entry is not [`TenantEntry::is_sound`].
+    pub fn set_tenant(&mut self, place: u32, entry: &TenantEntry) {
+        self.check_tenant_place(place);
+        assert!(entry.is_sound(), "a tenant {entry:?}");
+        let change = i8::from(self.get_tenant(place).is_none());
+        let tenants = &mut self.writer.first;
+        tenants.write(place, &tenant::encode(place, tenants.next_version(), Some(entry)), change);
+    }
+
+    /// Frees the place of a tenant; readers see it after [`RoutePublisher::publish`]. Cost: constant.
+    ///
+    /// # Panics
+    /// If `place` is not below the capacity for tenants.
+    pub fn clear_tenant(&mut self, place: u32) {
+        self.check_tenant_place(place);
+        let change = -i8::from(self.get_tenant(place).is_some());
+        let tenants = &mut self.writer.first;
+        tenants.write(place, &tenant::encode(place, tenants.next_version(), None), change);
+    }
+
+    fn check_tenant_place(&self, place: u32) {
+        assert!(place < self.options().tenants, "tenant place {place} of {}", self.options().tenants);
+    }
+
+    /// Shows all changes since the last time, first the tenants and then the routes, and returns the generation that has
+    /// them. Without changes the generation stays. Cost: by changes.
     pub fn publish(&mut self) -> u64 {
-        self.writer.publish()
+        let before = self.generation();
+        let generation = self.writer.publish();
+        if generation != before {
+            self.note_publication();
+        }
+        generation
+    }
+
+    fn note_publication(&self) {
+        let control = self.table.control();
+        control.tenants_shown.store(self.writer.first.generation(), Ordering::Relaxed);
+        increment(&control.publications);
     }
 
     /// The generation that readers see.
     pub fn generation(&self) -> u64 {
-        self.writer.generation()
+        self.writer.second.generation()
     }
 
-    /// Number of changed places that [`RoutePublisher::publish`] would show.
+    /// Number of changed places, of routes and of tenants, that [`RoutePublisher::publish`] would show.
     pub fn pending(&self) -> usize {
-        self.writer.pending()
+        self.writer.first.pending() + self.writer.second.pending()
+    }
+
+    /// Counts a publication that a worker did not apply in time.
+    pub fn note_failure(&self) {
+        increment(&self.table.control().failures);
+    }
+
+    /// Counts an error in the table's distinct error log; see [`crate::errors`].
+    pub fn record_error(&self, text: &str, now_unix_ns: u64) {
+        errors::record(self.table.errors().iter(), text, now_unix_ns);
+    }
+
+    /// How long it took from publishing until every worker had applied it; kept in the file.
+    pub fn sync_latency(&self) -> &LatencyHistogram {
+        self.table.sync_latency()
     }
 
     /// Says in the segment how changes are batched; for people who look.
     pub fn set_tuning(&self, sync_interval_ms: u64, sync_threshold: u64) {
-        let control = self.writer.memory().control();
+        let control = self.table.control();
         control.sync_interval_ms.store(sync_interval_ms, Ordering::Relaxed);
         control.sync_threshold.store(sync_threshold, Ordering::Relaxed);
     }
@@ -180,8 +300,19 @@ impl RoutePublisher {
     /// Calls `hook` after each step of writing; for tests that end the process there.
     #[doc(hidden)]
     pub fn set_step_hook(&mut self, hook: fn(Step)) {
-        self.writer.set_step_hook(hook);
+        self.writer.first.set_step_hook(hook);
+        self.writer.second.set_step_hook(hook);
     }
+}
+
+/// Only one thread of one process writes.
+fn increment(word: &AtomicU64) {
+    word.store(word.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+}
+
+fn generations(table: &SharedTable) -> (u64, u64) {
+    let of = |word: &AtomicU64| word.load(Ordering::Relaxed);
+    (of(table.routes.generation()), of(table.tenants.generation()))
 }
 
 /// Opens the file at `path`, empty if there was none, and locks it against other writers.
@@ -222,8 +353,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::seqlock::Refresh;
-    use crate::table::snapshot::TableReader;
+    use crate::table::snapshot::{Refresh, TableReader};
     use crate::table::{MAX_ROUTES, on_broken};
 
     fn route(number: u16) -> RouteEntry {
@@ -245,12 +375,13 @@ mod tests {
     }
 
     fn follow(reader: &mut TableReader, copy: &mut BTreeMap<u32, RouteEntry>) -> Refresh {
-        reader.refresh(&mut |index, entry| {
+        let mut keep = |index, entry: Option<&RouteEntry>| {
             match entry {
                 Some(entry) => copy.insert(index, *entry),
                 None => copy.remove(&index),
             };
-        })
+        };
+        reader.refresh(&mut keep, &mut |_, _| {})
     }
 
     #[test]

@@ -1,10 +1,11 @@
-//! The half of the route table that everybody reads with.
+//! The half of the table that everybody reads with.
 //!
 //! A [`TableReader`] belongs to one thread. [`TableReader::changed`] is one load; [`TableReader::refresh`] hands out what
 //! changed, whole and of one generation, for a copy that the caller keeps. The mapping is read-only, so a reader cannot
 //! disturb the writer or another reader, and needs neither of the daemons to be alive.
 //!
-//! Memory: 148 bytes a route of the capacity, touched when the reader is opened; a refresh allocates nothing.
+//! Memory: 148 bytes a route and 532 a tenant of the capacities, touched when the reader is opened; a refresh allocates
+//! nothing.
 //!
 //! Not here: what a route means, and noticing that the file was replaced without being asked ([`TableReader::is_at`]).
 
@@ -13,20 +14,43 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 
-pub use crate::seqlock::Refresh;
-
-use super::{
-    Decoded, RouteEntry, RouteWords, SharedTable, TableError, TableMemory, TableOptions, decode, io_error,
-};
+use super::area::Area;
+use super::route::{self, RouteRecord, RouteWords};
+use super::tenant::{self, TenantEntry, TenantRecord, TenantWords};
+use super::{RouteEntry, SharedTable, TableError, TableOptions, io_error};
+use crate::errors::ErrorRecord;
 use crate::header::{HeaderError, Incarnation};
+use crate::latency::LatencyHistogram;
 use crate::map::{Mapping, length_of};
 use crate::seqlock::Reader;
+use crate::seqlock::pair::PairReader;
 use crate::sync::Ordering;
 
-/// Reads the route table.
+/// Attempts of [`TableReader::tenants`].
+const TRIES_FOR_PEOPLE: u32 = 100;
+
+/// What a look at a changed table brought.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Refresh {
+    /// The generation that the reader's copy of the routes now is of; its copy of the tenants is of this one or later.
+    pub generation: u64,
+    /// Routes handed out.
+    pub changed: u32,
+    /// Tenants handed out.
+    pub tenants_changed: u32,
+    /// Copies that the writer overtook and that were thrown away.
+    pub retries: u32,
+    /// Routes and tenants not handed out because they are damaged.
+    pub refused: u32,
+    /// False if the writer overtook too often: of routes or of tenants, or both, the old copy stands; try again later.
+    pub complete: bool,
+}
+
+/// Reads the table.
 #[derive(Debug)]
 pub struct TableReader {
-    reader: Reader<SharedTable>,
+    table: SharedTable,
+    reader: PairReader<Area<TenantRecord>, Area<RouteRecord>>,
     identity: (u64, u64),
 }
 
@@ -46,7 +70,8 @@ impl TableReader {
         let found = file.metadata().map_err(&fail)?;
         let mapping = Arc::new(Mapping::read_only(&file).map_err(&fail)?);
         let table = SharedTable::attach(&mapping, path)?;
-        Ok(Self { reader: Reader::new(table), identity: (found.dev(), found.ino()) })
+        let reader = PairReader::new(table.tenants.clone(), table.routes.clone());
+        Ok(Self { table, reader, identity: (found.dev(), found.ino()) })
     }
 
     /// Whether the file at `path` is the one this reader has mapped. For housekeeping: a system call.
@@ -66,47 +91,113 @@ impl TableReader {
 
     /// Capacities.
     pub fn options(&self) -> TableOptions {
-        self.reader.memory().options()
+        self.table.options()
     }
 
     /// Number of routes the table has room for.
     pub fn capacity(&self) -> u32 {
-        self.reader.memory().entries()
+        self.table.options().routes
     }
 
     /// Who writes the table, or wrote it last.
     pub fn writer(&self) -> Incarnation {
-        self.reader.memory().header().writer()
+        self.table.header().writer()
     }
 
     /// The mapped table; for tests.
     #[doc(hidden)]
     pub fn table(&self) -> &SharedTable {
-        self.reader.memory()
+        &self.table
     }
 
     /// Interval in milliseconds and number of changes after which control publishes.
     pub fn tuning(&self) -> (u64, u64) {
-        let control = self.reader.memory().control();
+        let control = self.table.control();
         (control.sync_interval_ms.load(Ordering::Relaxed), control.sync_threshold.load(Ordering::Relaxed))
     }
 
-    /// Calls `apply` once for each place that changed since the last complete refresh, with its route or `None` for a
-    /// place that is free now. All are of the generation returned.
+    /// Generations published by writers of this file, and how many of them a worker did not apply in time.
+    pub fn publications(&self) -> (u64, u64) {
+        let control = self.table.control();
+        (control.publications.load(Ordering::Relaxed), control.failures.load(Ordering::Relaxed))
+    }
+
+    /// How long it took from publishing until every worker had applied it.
+    pub fn sync_latency(&self) -> &LatencyHistogram {
+        self.table.sync_latency()
+    }
+
+    /// The distinct error log of the table's writers.
+    pub fn errors(&self) -> &[ErrorRecord] {
+        self.table.errors()
+    }
+
+    /// Calls `routes` once for each place that changed since the last complete refresh, with its route or `None` for a
+    /// place that is free now, and `tenants` likewise for each place of a tenant. Tenants come first, unless more of them
+    /// are published meanwhile. All routes are of the generation returned, all tenants of that one or later.
     ///
-    /// A damaged route is counted in [`Refresh::refused`] and not handed out: the caller's copy keeps the last good one.
-    /// Never waits: with the writer overtaking again and again it gives up, hands out nothing and says so.
-    pub fn refresh(&mut self, apply: &mut impl FnMut(u32, Option<&RouteEntry>)) -> Refresh {
-        self.reader.refresh(&mut |index, words: &RouteWords| match decode(index, words) {
-            Decoded::Present(entry) => {
-                apply(index, Some(&entry));
+    /// A damaged entry is counted in [`Refresh::refused`] and not handed out: the caller's copy keeps the last good one.
+    /// Never waits: with the writer overtaking again and again it gives up and says so; routes, and tenants, are handed out
+    /// all or none.
+    pub fn refresh(
+        &mut self,
+        routes: &mut impl FnMut(u32, Option<&RouteEntry>),
+        tenants: &mut impl FnMut(u32, Option<&TenantEntry>),
+    ) -> Refresh {
+        let accept_route = &mut |index: u32, words: &RouteWords| match route::decode(index, words) {
+            route::Decoded::Present(entry) => {
+                routes(index, Some(&entry));
                 true
             }
-            Decoded::Absent => {
-                apply(index, None);
+            route::Decoded::Absent => {
+                routes(index, None);
                 true
             }
-            Decoded::Damaged => false,
-        })
+            route::Decoded::Damaged => false,
+        };
+        let done =
+            self.reader.refresh(&mut |place, words| accept_tenant(place, words, tenants), accept_route);
+        Refresh {
+            generation: done.second.generation,
+            changed: done.second.changed,
+            tenants_changed: done.first.changed,
+            retries: done.first.retries + done.second.retries,
+            refused: done.first.refused + done.second.refused,
+            complete: done.complete,
+        }
+    }
+
+    /// All sound tenants with their places, for people: a copy of its own, which allocates and leaves
+    /// [`TableReader::refresh`] as it is. `None` if the writer overtakes a hundred times.
+    pub fn tenants(&self) -> Option<Vec<(u32, TenantEntry)>> {
+        let mut found = Vec::new();
+        let mut reader = Reader::new(self.table.tenants.clone());
+        for _ in 0..TRIES_FOR_PEOPLE {
+            let done = reader.refresh(&mut |place, words| {
+                accept_tenant(place, words, &mut |place, entry: Option<&TenantEntry>| {
+                    found.extend(entry.map(|entry| (place, *entry)));
+                })
+            });
+            if done.complete {
+                found.sort_unstable_by_key(|(place, _)| *place);
+                return Some(found);
+            }
+        }
+        None
+    }
+}
+
+/// Hands a sound tenant, or a free place, to `apply`; whether it was one.
+fn accept_tenant(place: u32, words: &TenantWords, apply: &mut impl FnMut(u32, Option<&TenantEntry>)) -> bool {
+    match tenant::decode(place, words) {
+        tenant::Decoded::Present(entry) => {
+            apply(place, Some(&entry));
+            true
+        }
+        tenant::Decoded::Absent => {
+            apply(place, None);
+            true
+        }
+        tenant::Decoded::Damaged => false,
     }
 }

@@ -1,7 +1,7 @@
 //! The fabric of a plane with the LIDs of its ports: what turns LIDs and names into paths, and paths into nodes.
 //!
 //! Made and used by madctl on its own thread. The nodes and cables are those of the source that the status segment names;
-//! LIDs and port states are asked of the running plane ([`crate::fabric_lids`]). Without one the LIDs that the source
+//! LIDs and port states are asked of the running plane ([`super::lids`]). Without one the LIDs that the source
 //! recorded have to do, and no state is known.
 
 use std::collections::{HashMap, HashSet};
@@ -11,11 +11,10 @@ use madplane_shm::status::Status;
 use madplane_shm::sync::Ordering::Relaxed;
 use madplane_topology::{PortRef, Topology, find_node};
 
-use crate::fabric_lids::{self, PortAnswer};
-use crate::fabric_path::{self, Walk, describe};
-use crate::routes::spec::{PathSpec, Written};
-use crate::routes::{RawRoute, Route};
-use crate::spawn;
+use super::lids::{self, PortAnswer};
+use super::path::{self, Walk, describe};
+use crate::daemons;
+use crate::route::{PathSpec, RawRoute, Route, Written};
 
 /// Why the fabric cannot be seen or a path not be found; one line each.
 #[derive(Debug, thiserror::Error)]
@@ -66,7 +65,7 @@ impl FabricView {
         let no_status = |reason: String| ViewError::NoStatus { name: paths.name().to_owned(), reason };
         let status = Status::open(&paths.status_segment()).map_err(|error| no_status(error.to_string()))?;
         let source = status.plane().fabric.load();
-        let topology = fabric_path::load(&source).map_err(ViewError::Source)?;
+        let topology = path::load(&source).map_err(ViewError::Source)?;
         let (found, loaded) = (topology.nodes.len(), status.plane().nodes.load(Relaxed));
         if u64::try_from(found) != Ok(loaded) {
             let text = format!(
@@ -74,14 +73,14 @@ impl FabricView {
             );
             return Err(ViewError::Source(text));
         }
-        let live = spawn::find_plane(paths).is_ok_and(|pid| pid.is_some());
+        let live = daemons::find_plane(paths).is_ok_and(|pid| pid.is_some());
         let lids = if live {
-            let answers = fabric_lids::ask(paths, &topology, &fabric_lids::lid_ports(&topology));
+            let answers = lids::ask(paths, &topology, &lids::lid_ports(&topology));
             let mut answers: Vec<_> = answers.map_err(ViewError::Lids)?.into_iter().collect();
             answers.sort_unstable_by_key(|(end, _)| *end);
-            fabric_lids::by_lid(answers)
+            lids::by_lid(answers)
         } else {
-            fabric_lids::recorded(&topology)
+            lids::recorded(&topology)
         };
         Ok(Self { paths: paths.clone(), source, topology, lids, live })
     }
@@ -126,12 +125,12 @@ impl FabricView {
             PathSpec::Via(names) => {
                 let over = names.iter().map(node).collect::<Result<Vec<_>, _>>()?;
                 let (from, to) = (self.owner(slid)?, self.owner(dlid)?);
-                widen(&fabric_path::via(&self.topology, from, to, &over).map_err(|error| fail(&error))?)
+                widen(&path::via(&self.topology, from, to, &over).map_err(|error| fail(&error))?)
             }
             PathSpec::Shortest { avoid } => {
                 let avoid = avoid.iter().map(node).collect::<Result<HashSet<_>, _>>()?;
                 let (from, to) = (self.owner(slid)?, self.owner(dlid)?);
-                widen(&fabric_path::shortest(&self.topology, from, to, &avoid).map_err(|error| fail(&error))?)
+                widen(&path::shortest(&self.topology, from, to, &avoid).map_err(|error| fail(&error))?)
             }
         };
         Route::try_from(RawRoute { path, ..written.raw.clone() }).map_err(|error| fail(&error))
@@ -143,7 +142,7 @@ impl FabricView {
     /// [`ViewError::Unresolved`] for the LIDs at its ends.
     pub fn walk(&self, route: &Route) -> Result<Walk, ViewError> {
         let (slid, dlid) = route.key();
-        Ok(fabric_path::walk(&self.topology, self.owner(slid)?, self.owner(dlid)?, route.path()))
+        Ok(path::walk(&self.topology, self.owner(slid)?, self.owner(dlid)?, route.path()))
     }
 
     /// States of the ports by which hops leave; nothing if no plane runs.
@@ -154,7 +153,7 @@ impl FabricView {
         if !self.live {
             return Ok(HashMap::new());
         }
-        fabric_lids::ask(&self.paths, &self.topology, ports).map_err(ViewError::Lids)
+        lids::ask(&self.paths, &self.topology, ports).map_err(ViewError::Lids)
     }
 
     /// Adds to a walk what the states of its ports say.

@@ -14,7 +14,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::admin::{MAX_LINE_BYTES, PROTOCOL_VERSION, Reply, Request};
+use crate::protocol::{MAX_LINE_BYTES, PROTOCOL_VERSION, Reply, Request};
 
 /// Why madctld did not do something; one line each.
 #[derive(Debug, thiserror::Error)]

@@ -17,8 +17,16 @@ pub const DEFAULT_P_KEY: u16 = 0xffff;
 /// Highest priority.
 pub const MAX_PRIORITY: u8 = 15;
 
+/// Source and destination LID.
+pub type Key = (u16, u16);
+
+/// A key as all messages write it.
+pub fn show_key((slid, dlid): Key) -> String {
+    format!("{slid:#06x} -> {dlid:#06x}")
+}
+
 /// What becomes of a MAD whose pinned path is broken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnBroken {
     /// It goes the way that the forwarding tables say.
@@ -34,6 +42,18 @@ impl fmt::Display for OnBroken {
             Self::Fallback => "fallback",
             Self::Drop => "drop",
         })
+    }
+}
+
+impl FromStr for OnBroken {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "fallback" => Ok(Self::Fallback),
+            "drop" => Ok(Self::Drop),
+            _ => Err(format!("on-broken is fallback or drop, not {text:?}")),
+        }
     }
 }
 
@@ -166,7 +186,7 @@ impl From<&Route> for RawRoute {
 
 impl Route {
     /// Source and destination LID.
-    pub fn key(&self) -> (u16, u16) {
+    pub fn key(&self) -> Key {
         (self.slid, self.dlid)
     }
 
@@ -213,7 +233,7 @@ fn unicast(lid: u64) -> Result<u16, RouteError> {
 }
 
 /// Reads `0x...` or a decimal number.
-fn number(text: &str) -> Option<u64> {
+pub(crate) fn number(text: &str) -> Option<u64> {
     match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
         Some(hex) if hex.bytes().all(|byte| byte.is_ascii_hexdigit()) => u64::from_str_radix(hex, 16).ok(),
         None if text.bytes().all(|byte| byte.is_ascii_digit()) => u64::from_str(text).ok(),
@@ -324,13 +344,7 @@ impl Written {
                 "priority" => {
                     raw.priority = number(value).ok_or_else(|| format!("{value:?} is no priority"))?;
                 }
-                "on-broken" => {
-                    raw.on_broken = match value {
-                        "fallback" => OnBroken::Fallback,
-                        "drop" => OnBroken::Drop,
-                        _ => return Err(format!("on-broken is fallback or drop, not {value:?}")),
-                    }
-                }
+                "on-broken" => raw.on_broken = value.parse()?,
                 _ => {
                     let hint = crate::nearest::hint(name, ["pkey", "priority", "on-broken"]);
                     return Err(format!("unknown option {name:?}{hint}"));

@@ -11,8 +11,10 @@ use std::path::Path;
 
 use madplane_topology::{Node, NodeKind, ParseOptions, PortRef, Topology};
 
-use crate::config::BUILTIN_PREFIX;
-use crate::routes::spec::MAX_HOPS;
+use crate::route::MAX_HOPS;
+
+/// What a generated fabric starts with.
+pub const BUILTIN_PREFIX: &str = "builtin:";
 
 /// Why there is no path; one line each.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -14,7 +14,7 @@ use madplane_shm::paths::PlanePaths;
 use madplane_topology::{NodeKind, PortRef, Topology, find_node};
 use madplane_wire::smp::{PERMISSIVE_LID, Smp, SmpMut, attr};
 
-use crate::routes::spec::MAX_HOPS;
+use crate::route::MAX_HOPS;
 
 /// Requests under way at one time.
 const WINDOW: usize = 128;
@@ -177,7 +177,7 @@ mod tests {
 
     #[test]
     fn every_node_of_a_connected_fabric_has_a_way_that_leads_to_it() {
-        let topology = crate::fabric_path::load("builtin:ring,switches=4,hosts=2").unwrap();
+        let topology = crate::fabric::path::load("builtin:ring,switches=4,hosts=2").unwrap();
         let ways = ways(&topology, 5);
         assert_eq!(ways.len(), topology.nodes.len());
         for (node, way) in ways {
@@ -192,7 +192,7 @@ mod tests {
 
     #[test]
     fn what_the_source_recorded_is_found_again() {
-        let mut topology = crate::fabric_path::load("builtin:ring,switches=3,hosts=1").unwrap();
+        let mut topology = crate::fabric::path::load("builtin:ring,switches=3,hosts=1").unwrap();
         assert!(recorded(&topology).is_empty());
         topology.nodes[0].ports[0].lid = 9;
         assert_eq!(recorded(&topology), HashMap::from([(9, PortRef { node: 0, port: 0 })]));
