@@ -1,6 +1,6 @@
 //! Measures what a directed-route hop and a NodeInfo over four hops cost.
 //!
-//! `hop [ROUNDS] [radix=36,levels=3]`. Prints build time and resident size of the fabric, then nanoseconds per hop (long
+//! `hop [ROUNDS] [radix=36,levels=3] [1,2,4,6]`. Prints build time and resident size of the fabric, then nanoseconds per hop (long
 //! against short paths through the same links) and per NodeInfo over four hops to random hosts, with the whole answer way.
 //! Then the same exchanges by LID over 1, 2, 4 and 6 hops: by forwarding tables, pinned with every route looking at its
 //! links anew for each request, and pinned with resolved routes; the three interleaved, best of seven.
@@ -17,7 +17,7 @@ use madplane_wire::smp::{attr, port_info::state};
 use madplane_wire::{MadMut, SmpMut};
 use std::hint::black_box;
 use std::slice::from_ref;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Counts deliveries; stands for the session ring.
 #[derive(Default)]
@@ -44,6 +44,10 @@ fn main() {
     let mut args = std::env::args().skip(1);
     let rounds: u32 = args.next().and_then(|a| a.parse().ok()).unwrap_or(2_000_000);
     let params = args.next().unwrap_or_else(|| "radix=36,levels=3".to_string());
+    let hops: Vec<usize> = match args.next() {
+        Some(list) => list.split(',').map(|hops| hops.parse().expect("a number of hops")).collect(),
+        None => vec![1, 2, 4, 6],
+    };
     let topology = from_spec(&format!("fat-tree,{params}")).expect("parameters of a fat tree");
     let before = resident_kb();
     let start = Instant::now();
@@ -98,13 +102,13 @@ fn main() {
         best = best.min(time(&mut shard, host, &requests, rounds));
     }
     println!("PortInfo over 4 hops to {} random hosts: {best:.1} ns, {:.2} M/s", requests.len(), 1e3 / best);
-    compare_routing(&mut shard, &topology, host, rounds);
+    compare_routing(&mut shard, &topology, host, rounds, &hops);
 }
 
 /// Forwarding tables against pinned routes, for SMPs and GMPs.
-fn compare_routing(shard: &mut Shard, topology: &Topology, host: NodeId, rounds: u32) {
+fn compare_routing(shard: &mut Shard, topology: &Topology, host: NodeId, rounds: u32, hops: &[usize]) {
     let paths = bring_up(shard, topology, host);
-    for hops in [1, 2, 4, 6] {
+    for &hops in hops {
         let routes: Vec<PinnedRoute> = (0..)
             .zip(&paths)
             .filter(|(_, path)| path.len() == hops)
@@ -345,10 +349,15 @@ fn program_tables(shard: &mut Shard, topology: &Topology) {
     }
 }
 
-/// Processor time of this thread, so that a busy machine does not count; good to a scheduler tick.
+/// Processor time of this thread, so that a busy machine does not count.
 fn cpu_ns() -> f64 {
-    let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
-    stat.split(' ').next().and_then(|ns| ns.parse().ok()).unwrap_or(0.0)
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(
+        u64::try_from(now.tv_sec).expect("not negative"),
+        u32::try_from(now.tv_nsec).expect("below a second"),
+    )
+    .as_secs_f64()
+        * 1e9
 }
 
 fn resident_kb() -> i64 {

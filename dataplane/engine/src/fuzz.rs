@@ -118,6 +118,8 @@ fn bring_up(shard: &mut Shard) {
             hot.state = state::ACTIVE;
         }
     }
+    let ports = u32::try_from(shard.ports.len()).unwrap_or(0);
+    (0..ports).for_each(|at| shard.carriage_changed(at));
 }
 
 /// Nodes 0 to 3 in shard 0; node 4 belongs to another.

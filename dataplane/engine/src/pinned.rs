@@ -5,6 +5,7 @@
 //! How a packet walks is in `shard/pinned.rs`; where routes come from and how they are published is not known here.
 
 pub(crate) mod cabling;
+mod index;
 pub(crate) mod table;
 
 /// Longest path of a route.

@@ -45,8 +45,8 @@ pub struct Shard {
     pub(crate) nodes: Vec<NodeCold>,
     pub(crate) switches: Vec<Switch>,
     remote: Vec<RemoteEnd>,
-    /// Per port, whom it never refuses whatever they carry: [`gmp::LEAVES_FREELY`] and [`gmp::ENTERS_FREELY`].
-    freely: Vec<u8>,
+    /// Per port, for whom it is open whatever they carry, as [`pinned::open_end`] says.
+    open: Vec<u8>,
     pub(crate) traps: Traps,
     pub(crate) pinned: Routes,
 }
@@ -128,7 +128,7 @@ impl Shard {
             nodes: Vec::with_capacity(range.len()),
             switches: Vec::new(),
             remote: Vec::new(),
-            freely: vec![gmp::LEAVES_FREELY | gmp::ENTERS_FREELY; port_count],
+            open: vec![0; port_count],
             traps: Traps::default(),
             pinned: Routes::new(plan.cabling(), base..plan.port_base(range.end)),
         };
@@ -183,6 +183,9 @@ impl Shard {
                 });
                 this.cold.push(cold);
             }
+        }
+        for (open, (hot, cold)) in this.open.iter_mut().zip(this.ports.iter().zip(&this.cold)) {
+            *open = pinned::open_end(hot, cold);
         }
         this
     }
@@ -255,18 +258,18 @@ impl Shard {
             return;
         }
         pkt.src_qp = pkt.dst_qp;
-        let verdict = if pkt.dst_qp == 0 {
+        let (at, verdict) = if pkt.dst_qp == 0 {
             pkt.grh = None;
-            if let Some(verdict) = self.pin_smp(at, pkt) {
-                verdict
+            if let Some(start) = self.pin_smp(at, pkt, sink) {
+                start
             } else {
                 match self.view(at) {
-                    Some(view) => smi::transmit(&view, port, pkt),
+                    Some(view) => (at, smi::transmit(&view, port, pkt)),
                     None => return,
                 }
             }
         } else {
-            self.gmp_transmit(at, pkt)
+            self.gmp_transmit(at, pkt, sink)
         };
         self.drive(now_ns, at, verdict, pkt, sink);
         self.flush_traps(now_ns, sink);
@@ -386,7 +389,7 @@ impl Shard {
     fn settle<S: Sink>(
         &mut self,
         now_ns: u64,
-        at: u32,
+        mut at: u32,
         mut verdict: Verdict,
         pkt: &mut Packet,
         sink: &mut S,
@@ -400,7 +403,7 @@ impl Shard {
                     if !self.local(now_ns, at, pkt, sink) {
                         return None;
                     }
-                    verdict = self.answer_verdict(at, pkt)?;
+                    (at, verdict) = self.answer_verdict(at, pkt, sink)?;
                 }
                 Verdict::Client => {
                     self.hand_to_client(at, pkt, sink);
@@ -415,16 +418,19 @@ impl Shard {
     }
 
     #[inline(always)]
-    fn answer_verdict(&mut self, at: u32, pkt: &mut Packet) -> Option<Verdict> {
+    fn answer_verdict<S: Sink>(&mut self, at: u32, pkt: &mut Packet, sink: &mut S) -> Option<(u32, Verdict)> {
         if pkt.dst_qp == 0 {
-            if let Some(verdict) = self.pin_smp_answer(at, pkt) {
-                return Some(verdict);
+            if let Some(start) = self.pin_smp_answer(at, pkt, sink) {
+                return Some(start);
             }
             let view = self.view(at)?;
             let port = if view.is_switch { 0 } else { u8::try_from((at - view.first) & 0xFF).unwrap_or(0) };
-            Some(smi::respond(&view, port, pkt))
+            Some((at, smi::respond(&view, port, pkt)))
         } else {
-            Some(self.gmp_answer(self.endport(at), pkt))
+            let endport = self.endport(at);
+            let (start, verdict) = self.gmp_answer(endport, pkt, sink);
+            // one that goes by LID stands where the request arrived, which is charged for what has no route
+            Some((if start == endport { at } else { start }, verdict))
         }
     }
 

@@ -1,16 +1,17 @@
 //! The routes of one shard and what has been found out about their paths.
 //!
-//! Owned by a shard, touched on its worker's thread. Invariants: `by_key` names a live slot for every key that has one;
-//! `hops[..reached]` of a slot follow the cabling from `origin`; `clean` is true of the link state of `epoch` only. The
-//! hops of a route are allocated when it is set and never for a packet. Nothing here moves a packet.
+//! Owned by a shard, touched on its worker's thread. Invariants: `by_key` names a live slot for every key that has one,
+//! and slots of the same key are chained from it; `hops()[..reached]` of a slot follow the cabling from `origin`; `clean`
+//! and `express` are true of the link state of `epoch` only. A path longer than [`INLINE_HOPS`] is allocated when its route
+//! is set, and nothing ever is for a packet. Nothing here moves a packet.
 
 use super::cabling::Cable;
-use super::{MAX_PATH, MAX_ROUTES, PinnedActivity, PinnedRoute, Place};
+use super::index::KeyIndex;
+use super::{MAX_PATH, MAX_ROUTES, OnBroken, PinnedActivity, PinnedRoute, Place};
 use crate::node::NO_PEER;
 use crate::packet::Packet;
 use crate::smi;
 use madplane_wire::mad::{field as mad, method};
-use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
 /// Port index of an end that another shard owns.
@@ -20,6 +21,8 @@ pub(crate) const NO_ORIGIN: u32 = u32::MAX;
 
 /// No such route.
 const NO_ROUTE: u32 = u32::MAX;
+/// Hops that a slot holds itself.
+const INLINE_HOPS: usize = 8;
 
 /// SMPs forward, GMPs forward, SMPs back, GMPs back: bits of [`Slot::clean`].
 pub(crate) const CLEAN_SMP: u8 = 1;
@@ -35,51 +38,95 @@ pub(crate) struct Hop {
     pub(crate) far: u32,
 }
 
-/// One route; `route.path_len` is 0 in a vacant slot.
+const NOWHERE: Hop = Hop { near: ELSEWHERE, far: ELSEWHERE };
+
+/// What a packet needs of a route: two cache lines, the first of them alone for a path of up to two hops.
+///
+/// `path_len` is 0 in a vacant slot.
 #[derive(Debug, Clone)]
+#[repr(C, align(128))]
 pub(crate) struct Slot {
-    /// One entry per hop of the path.
-    pub(crate) hops: Box<[Hop]>,
-    /// Link epoch in which `clean` was found.
-    pub(crate) epoch: u64,
-    /// Sending port from which `hops` were followed, counted over the whole fabric.
+    /// Source LID in the upper half, destination LID in the lower.
+    key: u32,
+    /// Sending port from which the hops were followed, counted over the whole fabric.
     pub(crate) origin: u32,
     /// Origin of the last packet that reached its end here.
     pub(crate) recorded: u32,
-    /// The route of the other direction, [`NO_ROUTE`] if there is none.
-    pub(crate) counterpart: u32,
+    /// Endport at which the path ends; means something only where `express` is not 0.
+    pub(crate) end: u32,
+    /// Link epoch in which `clean` was found.
+    pub(crate) epoch: u64,
+    /// P_Key that a GMP has to match; 0 takes every key.
+    pub(crate) p_key: u16,
+    /// Number of hops.
+    pub(crate) path_len: u8,
+    pub(crate) on_broken: OnBroken,
     /// Hops that exist.
     pub(crate) reached: u8,
     /// For whom every hop of this shard may be taken without looking.
     pub(crate) clean: u8,
-    pub(crate) route: PinnedRoute,
+    /// `clean` if the whole path lies in this shard, else 0.
+    pub(crate) express: u8,
+    /// Whether no hop has an end in another shard; true of `hops()[..reached]`.
+    whole: bool,
+    /// The route of the other direction when the routes stood at `paired`; [`NO_ROUTE`] if there was none.
+    counterpart: u32,
+    paired: u64,
+    /// The path, unless it is longer.
+    few: [Hop; INLINE_HOPS],
+    /// The path if it is longer.
+    many: Box<[Hop]>,
 }
+
+const _: () = assert!(size_of::<Slot>() == 128);
 
 impl Slot {
     fn vacant() -> Self {
         Self {
-            hops: Box::default(),
-            epoch: 0,
+            key: 0,
             origin: NO_ORIGIN,
             recorded: NO_ORIGIN,
-            counterpart: NO_ROUTE,
+            end: ELSEWHERE,
+            epoch: 0,
+            p_key: 0,
+            path_len: 0,
+            on_broken: OnBroken::Fallback,
             reached: 0,
             clean: 0,
-            route: PinnedRoute::default(),
+            express: 0,
+            whole: false,
+            counterpart: NO_ROUTE,
+            paired: 0,
+            few: [NOWHERE; INLINE_HOPS],
+            many: Box::default(),
         }
     }
 
-    pub(crate) fn key(&self) -> u32 {
-        key(self.route.slid, self.route.dlid)
+    fn of_route(route: &PinnedRoute) -> Self {
+        let hops = usize::from(route.path_len);
+        Self {
+            key: key(route.slid, route.dlid),
+            p_key: route.p_key,
+            path_len: route.path_len,
+            on_broken: route.on_broken,
+            many: if hops > INLINE_HOPS { vec![NOWHERE; hops].into() } else { Box::default() },
+            ..Self::vacant()
+        }
+    }
+
+    /// One entry per hop of the path.
+    #[inline(always)]
+    pub(crate) fn hops(&self) -> &[Hop] {
+        self.few.get(..usize::from(self.path_len)).unwrap_or(&self.many)
     }
 
     /// The link that a packet at `place` takes next: its near and far end in the direction of travel.
     pub(crate) fn next(&self, place: Place) -> Option<Hop> {
         if place.reverse {
-            let hop = self.hops.get(usize::from(place.hop).checked_sub(1)?)?;
+            let hop = self.hops().get(usize::from(place.hop).checked_sub(1)?)?;
             return (place.hop <= self.reached).then_some(Hop { near: hop.far, far: hop.near });
         }
-        (place.hop < self.reached).then(|| self.hops.get(usize::from(place.hop)).copied()).flatten()
+        (place.hop < self.reached).then(|| self.hops().get(usize::from(place.hop)).copied()).flatten()
     }
 
     /// The port on which a packet at `place` has arrived.
@@ -90,33 +137,53 @@ impl Slot {
 
     /// Whether a packet at `place` has taken its last hop.
     pub(crate) fn at_end(&self, place: Place) -> bool {
-        if place.reverse { place.hop == 0 } else { place.hop >= self.route.path_len }
+        if place.reverse { place.hop == 0 } else { place.hop >= self.path_len }
     }
 
-    /// Follows the path along the cables from `origin`; `own` are the ports of this shard.
-    pub(crate) fn follow(&mut self, cabling: &[Cable], own: &std::ops::Range<u32>, origin: u32) {
-        (self.origin, self.reached) = (origin, 0);
+    /// What is known of the links is true of them in link epoch `epoch`: `clean` says for whom they are open.
+    #[inline(always)]
+    pub(crate) fn inspected(&mut self, epoch: u64, clean: u8) {
+        (self.epoch, self.clean) = (epoch, clean);
+        self.express = if self.whole { clean } else { 0 };
+    }
+
+    /// Follows `path` along the cables from `origin`; `own` are the ports of this shard.
+    fn follow(&mut self, path: &[u8], cabling: &[Cable], own: &std::ops::Range<u32>, origin: u32) {
+        (self.origin, self.reached, self.whole) = (origin, 0, true);
         let local = |port: u32| if own.contains(&port) { port - own.start } else { ELSEWHERE };
+        let hops = self.few.get_mut(..usize::from(self.path_len)).unwrap_or(&mut self.many);
         let mut at = origin;
-        for (hop, port) in self.hops.iter_mut().zip(self.route.path) {
+        for (hop, port) in hops.iter_mut().zip(path) {
             let Some(cable) = cabling.get(at as usize) else { return };
-            let near = cable.first + u32::from(port);
+            let near = cable.first + u32::from(*port);
             // an adapter only sends, and only by the port of the client
             let may_send = cable.is_switch || (self.reached == 0 && near == at);
-            if !may_send || port == 0 || port > cable.num_ports {
+            if !may_send || *port == 0 || *port > cable.num_ports {
                 return;
             }
             let Some(far) = cabling.get(near as usize).map(|c| c.peer).filter(|peer| *peer != NO_PEER) else {
                 return;
             };
             *hop = Hop { near: local(near), far: local(far) };
+            self.whole &= own.contains(&near) && own.contains(&far);
             self.reached += 1;
             at = far;
         }
+        self.end = cabling
+            .get(at as usize)
+            .map_or(ELSEWHERE, |end| local(if end.is_switch { end.first } else { at }));
     }
 }
 
-/// Key of a route or a packet.
+/// What is needed only when routes change or are followed anew.
+#[derive(Debug, Clone)]
+struct Cold {
+    route: PinnedRoute,
+    /// The next older route with the same LIDs.
+    older: u32,
+}
+
+/// Key of a route or a packet; not 0 for a route.
 fn key(slid: u16, dlid: u16) -> u32 {
     u32::from(slid) << 16 | u32::from(dlid)
 }
@@ -125,14 +192,18 @@ fn key(slid: u16, dlid: u16) -> u32 {
 #[derive(Debug)]
 pub(crate) struct Routes {
     pub(crate) slots: Vec<Slot>,
-    by_key: FxHashMap<u32, u32>,
+    /// One for each slot.
+    cold: Vec<Cold>,
+    by_key: KeyIndex,
     /// Slots that are not vacant.
     live: u32,
     /// The route that `by_key` named last: an answer often follows its request at once.
     last: u32,
+    /// Moves with every change of the routes.
+    version: u64,
     /// Moves with every change that may make a hop usable or not.
     pub(crate) epoch: u64,
-    pub(crate) cabling: Arc<[Cable]>,
+    cabling: Arc<[Cable]>,
     /// Ports of this shard, counted over the whole fabric.
     pub(crate) own: std::ops::Range<u32>,
     pub(crate) activity: PinnedActivity,
@@ -142,9 +213,11 @@ impl Routes {
     pub(crate) fn new(cabling: Arc<[Cable]>, own: std::ops::Range<u32>) -> Self {
         Self {
             slots: Vec::new(),
-            by_key: FxHashMap::default(),
+            cold: Vec::new(),
+            by_key: KeyIndex::default(),
             live: 0,
             last: NO_ROUTE,
+            version: 0,
             epoch: 1,
             cabling,
             own,
@@ -155,6 +228,14 @@ impl Routes {
     #[inline(always)]
     pub(crate) fn is_empty(&self) -> bool {
         self.live == 0
+    }
+
+    /// Makes room for the indices below `indices`.
+    pub(crate) fn reserve(&mut self, indices: u32) {
+        let indices = indices.min(MAX_ROUTES) as usize;
+        self.slots.reserve_exact(indices.saturating_sub(self.slots.len()));
+        self.cold.reserve_exact(indices.saturating_sub(self.cold.len()));
+        self.by_key.reserve(indices);
     }
 
     /// Puts `route` at `index`, or takes away what is there; false if it is not a route.
@@ -172,52 +253,62 @@ impl Routes {
             self.remove(index);
             return route.is_none();
         };
-        if self.slots.get(index as usize).is_some_and(|slot| slot.route == *new) {
+        if self.cold.get(index as usize).is_some_and(|cold| cold.route == *new) {
             return true;
         }
-        self.remove(index);
-        if self.slots.len() <= index as usize {
-            self.slots.resize_with(index as usize + 1, Slot::vacant);
-        }
-        if let Some(slot) = self.slots.get_mut(index as usize) {
-            slot.route = *new;
-            slot.hops = vec![Hop { near: ELSEWHERE, far: ELSEWHERE }; usize::from(new.path_len)].into();
-            self.by_key.insert(slot.key(), index);
+        self.changed();
+        let key = key(new.slid, new.dlid);
+        let same_key =
+            self.slots.get(index as usize).is_some_and(|slot| slot.path_len != 0 && slot.key == key);
+        if !same_key || self.by_key.get(key) != Some(index) {
+            self.remove(index);
+            let older = self.by_key.insert(key, index).unwrap_or(NO_ROUTE);
+            while self.slots.len() <= index as usize {
+                self.slots.push(Slot::vacant());
+                self.cold.push(Cold { route: PinnedRoute::default(), older: NO_ROUTE });
+            }
             self.live += 1;
-            self.pair(key(new.slid, new.dlid));
+            self.cold[index as usize].older = older;
         }
+        self.slots[index as usize] = Slot::of_route(new);
+        self.cold[index as usize].route = *new;
         true
     }
 
     fn remove(&mut self, index: u32) {
-        let Some(slot) = self.slots.get_mut(index as usize).filter(|slot| slot.route.path_len != 0) else {
+        let Some(slot) = self.slots.get_mut(index as usize).filter(|slot| slot.path_len != 0) else {
             return;
         };
-        let key = slot.key();
+        let key = slot.key;
         *slot = Slot::vacant();
+        let gone = std::mem::replace(
+            &mut self.cold[index as usize],
+            Cold { route: PinnedRoute::default(), older: NO_ROUTE },
+        );
         self.live -= 1;
-        if self.by_key.get(&key) == Some(&index) {
-            self.by_key.remove(&key);
-            // another index may have had the key before; only then are there more routes than keys
-            if self.live as usize > self.by_key.len() {
-                let older = (0..).zip(&self.slots).find(|(_, s)| s.route.path_len != 0 && s.key() == key);
-                if let Some((older, _)) = older {
-                    self.by_key.insert(key, older);
+        self.changed();
+        let newest = self.by_key.get(key).unwrap_or(NO_ROUTE);
+        if newest != index {
+            // one that a newer route with the same LIDs hides: taken out of their chain
+            let mut at = newest;
+            while let Some(cold) = self.cold.get_mut(at as usize) {
+                if cold.older == index {
+                    cold.older = gone.older;
+                    break;
                 }
+                at = cold.older;
             }
+        } else if gone.older == NO_ROUTE {
+            self.by_key.remove(key);
+        } else {
+            self.by_key.insert(key, gone.older);
         }
-        self.pair(key);
     }
 
-    /// Tells the routes of `key` and of the other direction about each other.
-    fn pair(&mut self, key: u32) {
+    /// What was remembered about which route belongs to which packet counts no more.
+    fn changed(&mut self) {
         self.last = NO_ROUTE;
-        for key in [key, key.rotate_left(16)] {
-            let counterpart = self.by_key.get(&key.rotate_left(16)).copied().unwrap_or(NO_ROUTE);
-            if let Some(slot) = self.by_key.get(&key).and_then(|index| self.slots.get_mut(*index as usize)) {
-                slot.counterpart = counterpart;
-            }
-        }
+        self.version += 1;
     }
 
     /// The route of a packet with these LIDs, and whether the packet is a reply on its way back.
@@ -225,28 +316,41 @@ impl Routes {
     pub(crate) fn find(&mut self, slid: u16, dlid: u16, pkt: &Packet) -> Option<(u32, bool)> {
         let is_reply = mad::METHOD.get_u8(&pkt.mad) & method::RESPONSE != 0;
         if is_reply
-            && let Some(slot) = self.slots.get(self.last as usize)
-            && slot.key() == key(dlid, slid)
+            && let Some(slot) = self.slots.get_mut(self.last as usize)
+            && slot.key == key(dlid, slid)
         {
+            if slot.paired != self.version {
+                slot.paired = self.version;
+                slot.counterpart = self.by_key.get(key(slid, dlid)).unwrap_or(NO_ROUTE);
+            }
             let own = slot.counterpart;
             return Some(if own == NO_ROUTE { (self.last, true) } else { (own, false) });
         }
-        if let Some(index) = self.by_key.get(&key(slid, dlid)) {
-            self.last = *index;
-            return Some((*index, false));
+        if let Some(index) = self.by_key.get(key(slid, dlid)) {
+            self.last = index;
+            return Some((index, false));
         }
         if !is_reply {
             return None;
         }
-        let index = self.by_key.get(&key(dlid, slid))?;
-        Some((*index, true))
+        let index = self.by_key.get(key(dlid, slid))?;
+        Some((index, true))
     }
 
     /// The route at `place`, if it still is the one of the packet.
     pub(crate) fn of(&self, place: Place, pkt: &Packet) -> Option<(u32, &Slot)> {
         let index = place.route.checked_sub(1)?;
-        let slot = self.slots.get(index as usize).filter(|slot| slot.route.path_len != 0)?;
+        let slot = self.slots.get(index as usize).filter(|slot| slot.path_len != 0)?;
         let (slid, dlid) = if place.reverse { (pkt.dlid, pkt.slid) } else { (pkt.slid, pkt.dlid) };
-        (slot.key() == key(slid, dlid)).then_some((index, slot))
+        (slot.key == key(slid, dlid)).then_some((index, slot))
+    }
+
+    /// Follows the path of `index` from `origin`.
+    #[cold]
+    pub(crate) fn follow(&mut self, index: u32, origin: u32) {
+        if let (Some(slot), Some(cold)) = (self.slots.get_mut(index as usize), self.cold.get(index as usize))
+        {
+            slot.follow(&cold.route.path, &self.cabling, &self.own, origin);
+        }
     }
 }

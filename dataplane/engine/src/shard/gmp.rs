@@ -10,6 +10,7 @@ use crate::lid_route;
 use crate::node::{DEFAULT_SL_TO_VL, PortCold};
 use crate::packet::Packet;
 use crate::partition::{find_match, p_key_matches};
+use crate::sink::Sink;
 use crate::smi::{self, SmiNode, Verdict};
 use madplane_shm::drop_reason::DropReason;
 use madplane_wire::Field;
@@ -25,27 +26,32 @@ pub(super) const LEAVES_FREELY: u8 = 1;
 pub(super) const ENTERS_FREELY: u8 = 2;
 
 impl Shard {
-    /// A client of endport `at` sends.
-    pub(super) fn gmp_transmit(&mut self, at: u32, pkt: &mut Packet) -> Verdict {
+    /// A client of endport `at` sends: where the GMP stands then, and what happens there.
+    pub(super) fn gmp_transmit<S: Sink>(
+        &mut self,
+        at: u32,
+        pkt: &mut Packet,
+        sink: &mut S,
+    ) -> (u32, Verdict) {
         let Some(cold) = self.cold.get(at as usize) else {
-            return Verdict::discard(DropReason::SenderInvalid);
+            return (at, Verdict::discard(DropReason::SenderInvalid));
         };
         let Some(p_key) = cold.p_keys().get(usize::from(pkt.p_key_index)) else {
-            return Verdict::discard(DropReason::SenderInvalid);
+            return (at, Verdict::discard(DropReason::SenderInvalid));
         };
         pkt.p_key = *p_key;
         let mask = (1_u16 << (cold.lmc & 7)) - 1;
         pkt.slid = cold.lid | (u16::from(pkt.path_bits) & mask);
         stamp_gid(cold, pkt);
-        self.gmp_start(at, pkt)
+        self.gmp_start(at, pkt, sink)
     }
 
     /// The agent of endport `at` answers; `pkt` still has addresses and keys of the request.
-    pub(super) fn gmp_answer(&mut self, at: u32, pkt: &mut Packet) -> Verdict {
+    pub(super) fn gmp_answer<S: Sink>(&mut self, at: u32, pkt: &mut Packet, sink: &mut S) -> (u32, Verdict) {
         (pkt.slid, pkt.dlid) = (pkt.dlid, pkt.slid);
         (pkt.src_qp, pkt.dst_qp) = (1, pkt.src_qp);
         if pkt.dst_qp != 1 {
-            return Verdict::discard(DropReason::ClassQp);
+            return (at, Verdict::discard(DropReason::ClassQp));
         }
         pkt.q_key = GSI_Q_KEY;
         if let Some(cold) = self.cold.get(at as usize) {
@@ -54,13 +60,14 @@ impl Shard {
             }
             stamp_gid(cold, pkt);
         }
-        self.gmp_start(at, pkt)
+        self.gmp_start(at, pkt, sink)
     }
 
-    fn gmp_start(&mut self, at: u32, pkt: &mut Packet) -> Verdict {
-        match self.pin(at, pkt) {
-            Some(verdict) => verdict,
-            None => self.gmp_start_by_lid(at, pkt),
+    #[inline(always)]
+    fn gmp_start<S: Sink>(&mut self, at: u32, pkt: &mut Packet, sink: &mut S) -> (u32, Verdict) {
+        match self.pin_gmp(at, pkt, sink) {
+            Some(start) => start,
+            None => (at, self.gmp_start_by_lid(at, pkt)),
         }
     }
 

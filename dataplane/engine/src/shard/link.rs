@@ -216,7 +216,7 @@ impl Shard {
     }
 
     fn state_changed<S: Sink>(&mut self, at: u32, cause: Cause, sink: &mut S) {
-        self.pinned.epoch += 1;
+        self.carriage_changed(at);
         self.port_changed(at, sink);
         if cause == Cause::OwnSet {
             return;

@@ -3,8 +3,9 @@
 //! Part of [`Shard`], same owner and thread. A packet is pinned where it starts: when a client sends it, or when the
 //! node's own agent answers. From there each hop is a link of the route's resolved path; no LID and no forwarding table is
 //! looked at until the end, where the node has to own the DLID. A hop whose links nobody has touched since the route was
-//! inspected is only counted; otherwise state, partition enforcement and SLtoVL are checked as on a LID route. Where the
-//! path cannot be followed the packet is dropped, or goes on by LID as if that node had sent it; it is never pinned again,
+//! inspected is only counted, and if that is true of the whole path and all of it lies in this shard, the packet is taken
+//! to its end in one step (`express`); otherwise state, partition enforcement and SLtoVL are checked as on a LID route.
+//! Where the path cannot be followed the packet is dropped, or goes on by LID as if that node had sent it; it is never pinned again,
 //! so the steps stay bounded (63 hops and [`super::LID_HOP_LIMIT`]).
 //!
 //! A reply goes back by the links of the last request that reached its end here. Traps of a node's own agent are not
@@ -12,7 +13,7 @@
 
 use super::Shard;
 use super::gmp::{self, ENTERS_FREELY, LEAVES_FREELY};
-use crate::node::{PortHot, REMOTE};
+use crate::node::{PortCold, PortHot, REMOTE};
 use crate::packet::Packet;
 use crate::partition::p_key_matches;
 use crate::pinned::table::{CLEAN_ALL, CLEAN_GMP, CLEAN_REVERSE_SHIFT, CLEAN_SMP, Hop, NO_ORIGIN, Slot};
@@ -49,13 +50,18 @@ impl Shard {
         self.pinned.activity
     }
 
-    /// A Set or a power cycle changed what port `at` lets pass.
+    /// Makes room for the route indices below `indices`, so that setting those routes does not move the others.
+    pub fn reserve_routes(&mut self, indices: u32) {
+        self.pinned.reserve(indices);
+    }
+
+    /// The state of port `at`, or what it lets pass, has changed.
     pub(crate) fn carriage_changed(&mut self, at: u32) {
         self.pinned.epoch += 1;
-        if let (Some(freely), Some(hot), Some(cold)) =
-            (self.freely.get_mut(at as usize), self.ports.get(at as usize), self.cold.get(at as usize))
+        if let (Some(open), Some(hot), Some(cold)) =
+            (self.open.get_mut(at as usize), self.ports.get(at as usize), self.cold.get(at as usize))
         {
-            *freely = gmp::freely(cold, hot.is_switch);
+            *open = open_end(hot, cold);
         }
     }
 
@@ -65,56 +71,131 @@ impl Shard {
         self.pinned.epoch += 1;
     }
 
-    /// Pins what starts at endport `at`, if a route has its LIDs. `None`: by forwarding tables.
+    /// Pins a GMP that starts at endport `at`, if a route has its LIDs: the port where it stands then, and what happens
+    /// there. `None`: by forwarding tables.
     #[inline(always)]
-    pub(super) fn pin(&mut self, at: u32, pkt: &mut Packet) -> Option<Verdict> {
-        if self.pinned.is_empty() { None } else { self.pin_by_key(at, pkt.slid, pkt.dlid, pkt) }
+    pub(super) fn pin_gmp<S: Sink>(
+        &mut self,
+        at: u32,
+        pkt: &mut Packet,
+        sink: &mut S,
+    ) -> Option<(u32, Verdict)> {
+        if self.pinned.is_empty() {
+            return None;
+        }
+        let (slid, dlid) = (pkt.slid, pkt.dlid);
+        self.pin_by_key(at, slid, dlid, pkt, sink)
     }
 
-    /// [`Shard::pin`] for an SMP that a client sends; on `None` the packet is as it was but for its source LID.
+    /// [`Shard::pin_gmp`] for an SMP that a client sends; on `None` the packet is as it was but for its source LID.
     #[inline(always)]
-    pub(super) fn pin_smp(&mut self, at: u32, pkt: &mut Packet) -> Option<Verdict> {
+    pub(super) fn pin_smp<S: Sink>(
+        &mut self,
+        at: u32,
+        pkt: &mut Packet,
+        sink: &mut S,
+    ) -> Option<(u32, Verdict)> {
         if self.pinned.is_empty() || pkt.mad[MGMT_CLASS] != class::SUBN_LID {
             return None;
         }
         let cold = self.cold.get(at as usize)?;
         let slid = cold.lid | (u16::from(pkt.path_bits) & ((1 << (cold.lmc & 7)) - 1));
         pkt.slid = slid;
-        self.pin_by_key(at, slid, pkt.dlid, pkt)
+        self.pin_by_key(at, slid, pkt.dlid, pkt, sink)
     }
 
-    /// [`Shard::pin`] for the answer of the node's own agent, which still has the LIDs of the request.
+    /// [`Shard::pin_gmp`] for the answer of the node's own SMA, which still has the LIDs of the request.
     #[inline(always)]
-    pub(super) fn pin_smp_answer(&mut self, at: u32, pkt: &mut Packet) -> Option<Verdict> {
+    pub(super) fn pin_smp_answer<S: Sink>(
+        &mut self,
+        at: u32,
+        pkt: &mut Packet,
+        sink: &mut S,
+    ) -> Option<(u32, Verdict)> {
         if self.pinned.is_empty() || pkt.mad[MGMT_CLASS] != class::SUBN_LID {
             return None;
         }
         let (slid, dlid) = (pkt.slid, pkt.dlid);
         (pkt.slid, pkt.dlid) = (dlid, slid);
-        let verdict = self.pin_by_key(self.endport(at), dlid, slid, pkt);
-        if verdict.is_none() {
+        let start = self.pin_by_key(self.endport(at), dlid, slid, pkt, sink);
+        if start.is_none() {
             (pkt.slid, pkt.dlid) = (slid, dlid);
         }
-        verdict
+        start
     }
 
-    /// [`Shard::pin`] by the LIDs of the packet: a load of both together would wait for the stores just made.
-    fn pin_by_key(&mut self, at: u32, slid: u16, dlid: u16, pkt: &mut Packet) -> Option<Verdict> {
+    /// Pins by the LIDs of the packet: a load of both together would wait for the stores just made.
+    ///
+    /// Where the whole path lies in this shard and is open, the packet is taken to its end at once.
+    #[inline(always)]
+    fn pin_by_key<S: Sink>(
+        &mut self,
+        at: u32,
+        slid: u16,
+        dlid: u16,
+        pkt: &mut Packet,
+        sink: &mut S,
+    ) -> Option<(u32, Verdict)> {
         let (index, reverse) = self.pinned.find(slid, dlid, pkt)?;
         let slot = self.pinned.slots.get(index as usize)?;
-        let (key, hop) = (slot.route.p_key, if reverse { slot.route.path_len } else { 0 });
+        if !usable(slot, pkt) {
+            return None;
+        }
         let origin = if reverse { slot.recorded } else { self.pinned.own.start + at };
         if origin == NO_ORIGIN {
             return None;
         }
-        if pkt.dst_qp != 0 && key != 0 && !p_key_matches(pkt.p_key, key) {
-            return Some(Verdict::discard(DropReason::PKey));
+        if pkt.dst_qp != 0 && slot.p_key != 0 && !p_key_matches(pkt.p_key, slot.p_key) {
+            return Some((at, Verdict::discard(DropReason::PKey)));
         }
         self.resolve(index, origin);
+        let slot = self.pinned.slots.get(index as usize)?;
+        if slot.express & clean_bit(reverse, pkt) != 0 && (!reverse || slot.end == at) {
+            return Some(self.express(index, reverse, dlid, pkt, sink));
+        }
+        let hop = if reverse { slot.path_len } else { 0 };
         let place = Place { route: index + 1, origin, hop, reverse };
         let verdict = self.step(at, 0, place, pkt)?;
         pkt.pin = place.into();
-        Some(verdict)
+        Some((at, verdict))
+    }
+
+    /// Counts a packet over all links of the route at `index`, which are open and in this shard, and ends there.
+    #[inline(always)]
+    fn express<S: Sink>(
+        &mut self,
+        index: u32,
+        reverse: bool,
+        dlid: u16,
+        pkt: &mut Packet,
+        sink: &mut S,
+    ) -> (u32, Verdict) {
+        let Self { pinned, ports, cold, .. } = self;
+        let origin_at = |origin: u32| origin.wrapping_sub(pinned.own.start);
+        let Some(slot) = pinned.slots.get_mut(index as usize) else {
+            return (0, Verdict::discard(DropReason::RouteBroken));
+        };
+        let (arrived, end) = if reverse {
+            for hop in slot.hops() {
+                count(ports, Hop { near: hop.far, far: hop.near });
+            }
+            (slot.hops().first().map(|hop| hop.near), origin_at(slot.origin))
+        } else {
+            sink.route_used(index, MAD_BYTES);
+            for hop in slot.hops() {
+                count(ports, *hop);
+            }
+            (slot.hops().last().map(|hop| hop.far), slot.end)
+        };
+        let arrived = arrived.unwrap_or(end);
+        if !cold.get(end as usize).is_some_and(|end| end.owns_lid(dlid)) {
+            let verdict = broken(slot.on_broken);
+            return (arrived, verdict.unwrap_or_else(|| self.fall_back(arrived, pkt)));
+        }
+        if !reverse {
+            slot.recorded = slot.origin;
+        }
+        (arrived, if pkt.dst_qp == 0 { Verdict::Local } else { self.gmp_admit(end, pkt) })
     }
 
     /// Goes on with a pinned packet that arrived from another shard on port `at`.
@@ -146,15 +227,15 @@ impl Shard {
         if place.hop == 0 && !place.reverse {
             sink.route_used(index, MAD_BYTES);
         }
-        let clean = slot.clean & clean_bit(place, pkt) != 0;
+        let clean = slot.clean & clean_bit(place.reverse, pkt) != 0;
         let split = usize::from(place.hop);
         let walk = if !clean {
             walk(ports, slot.next(place).into_iter())
         } else if place.reverse {
             let flip = |hop: &Hop| Hop { near: hop.far, far: hop.near };
-            walk(ports, slot.hops.get(..split)?.iter().rev().map(flip))
+            walk(ports, slot.hops().get(..split)?.iter().rev().map(flip))
         } else {
-            walk(ports, slot.hops.get(split..)?.iter().copied())
+            walk(ports, slot.hops().get(split..)?.iter().copied())
         };
         place.hop = if place.reverse { place.hop.checked_sub(walk.steps)? } else { place.hop + walk.steps };
         let at = match walk.end {
@@ -186,7 +267,7 @@ impl Shard {
     #[inline(always)]
     fn step(&mut self, at: u32, input: u8, place: Place, pkt: &mut Packet) -> Option<Verdict> {
         let slot = self.pinned.slots.get(place.route.wrapping_sub(1) as usize)?;
-        let on_broken = slot.route.on_broken;
+        let on_broken = slot.on_broken;
         if slot.at_end(place) {
             return self.finish(at, input, place, on_broken, pkt);
         }
@@ -195,7 +276,7 @@ impl Shard {
                 // an adapter has no other port than that of its client; this matters for the first hop of a reply
                 Some(out) if out.first == here.first && (here.is_switch || hop.near == at) => {
                     let port = number(out, hop.near);
-                    if slot.clean & clean_bit(place, pkt) != 0 {
+                    if slot.clean & clean_bit(place.reverse, pkt) != 0 {
                         return Some(Verdict::Forward { port });
                     }
                     match self.departure_refused(hop.near, input, pkt) {
@@ -272,7 +353,7 @@ impl Shard {
     /// Sees to it that the route at `index` is resolved from `origin` for the links as they are.
     #[inline(always)]
     fn resolve(&mut self, index: u32, origin: u32) {
-        let Self { pinned, ports, freely, .. } = self;
+        let Self { pinned, open, .. } = self;
         let Some(slot) = pinned.slots.get_mut(index as usize) else { return };
         if slot.epoch == pinned.epoch && slot.origin == origin {
             pinned.activity.cache_hits += 1;
@@ -280,10 +361,28 @@ impl Shard {
         }
         pinned.activity.cache_misses += 1;
         if slot.origin != origin {
-            slot.follow(&pinned.cabling, &pinned.own, origin);
+            pinned.follow(index, origin);
         }
-        slot.epoch = pinned.epoch;
-        slot.clean = inspect(slot, ports, freely);
+        let Some(slot) = pinned.slots.get_mut(index as usize) else { return };
+        let clean = inspect(slot, open);
+        slot.inspected(pinned.epoch, clean);
+    }
+}
+
+/// Whether the route may serve this packet; for others it is as if it were not there.
+#[inline(always)]
+fn usable(_slot: &Slot, _pkt: &Packet) -> bool {
+    true
+}
+
+/// Counts a packet over one link.
+#[inline(always)]
+fn count(ports: &mut [PortHot], hop: Hop) {
+    if let Some(near) = ports.get_mut(hop.near as usize) {
+        near.xmit_pkts += 1;
+    }
+    if let Some(far) = ports.get_mut(hop.far as usize) {
+        far.rcv_pkts += 1;
     }
 }
 
@@ -328,40 +427,30 @@ fn broken(on_broken: OnBroken) -> Option<Verdict> {
 
 /// The bit of [`Slot::clean`] that speaks for a packet.
 #[inline(always)]
-fn clean_bit(place: Place, pkt: &Packet) -> u8 {
+fn clean_bit(reverse: bool, pkt: &Packet) -> u8 {
     let kind = if pkt.dst_qp == 0 { CLEAN_SMP } else { CLEAN_GMP };
-    if place.reverse { kind << CLEAN_REVERSE_SHIFT } else { kind }
+    if reverse { kind << CLEAN_REVERSE_SHIFT } else { kind }
 }
 
-/// For whom every end of a hop in this shard is open without a question, as [`Slot::clean`].
-fn inspect(slot: &Slot, ports: &[PortHot], freely: &[u8]) -> u8 {
-    if slot.reached != slot.route.path_len {
+/// For whom every end of a hop in this shard is open without a question, as [`Slot::clean`]; `open` are its ports.
+#[inline(always)]
+fn inspect(slot: &Slot, open: &[u8]) -> u8 {
+    if slot.reached != slot.path_len {
         return 0;
     }
-    slot.hops.iter().fold(CLEAN_ALL, |clean, hop| {
-        let (near, far) = (open_end(ports, freely, hop.near), open_end(ports, freely, hop.far));
-        clean
-            & (near.leave | near.enter << CLEAN_REVERSE_SHIFT)
-            & (far.enter | far.leave << CLEAN_REVERSE_SHIFT)
-    })
-}
-
-/// Who may leave and enter by a port, as [`CLEAN_SMP`] and [`CLEAN_GMP`].
-struct Open {
-    leave: u8,
-    enter: u8,
-}
-
-#[inline(always)]
-fn open_end(ports: &[PortHot], freely: &[u8], at: u32) -> Open {
     // the end of another shard is looked at there
-    let (Some(hot), Some(freely)) = (ports.get(at as usize), freely.get(at as usize)) else {
-        return Open { leave: CLEAN_SMP | CLEAN_GMP, enter: CLEAN_SMP | CLEAN_GMP };
-    };
+    let end = |at: u32| open.get(at as usize).copied().unwrap_or(u8::MAX);
+    slot.hops().iter().fold(CLEAN_ALL, |clean, hop| clean & end(hop.near) & (end(hop.far) >> 4))
+}
+
+/// For whom a port is open without a question: as the near end of a hop in the lower four bits, as the far end in the
+/// upper, each as [`Slot::clean`].
+pub(super) fn open_end(hot: &PortHot, cold: &PortCold) -> u8 {
+    let freely = gmp::freely(cold, hot.is_switch);
     let smp = if hot.state >= state::INIT { CLEAN_SMP } else { 0 };
     let gmp = |open: bool| if open { CLEAN_GMP } else { 0 };
-    Open {
-        leave: smp | gmp(hot.state == state::ACTIVE && freely & LEAVES_FREELY != 0),
-        enter: smp | gmp(hot.state >= state::ARMED && freely & ENTERS_FREELY != 0),
-    }
+    let leave = smp | gmp(hot.state == state::ACTIVE && freely & LEAVES_FREELY != 0);
+    let enter = smp | gmp(hot.state >= state::ARMED && freely & ENTERS_FREELY != 0);
+    let (near, far) = (leave | enter << CLEAN_REVERSE_SHIFT, enter | leave << CLEAN_REVERSE_SHIFT);
+    near | far << 4
 }

@@ -379,6 +379,31 @@ fn routes_are_replaced_removed_and_shadowed() {
 }
 
 #[test]
+fn any_of_the_routes_with_the_same_lids_can_be_taken_away() {
+    let t = topology();
+    // places to free, oldest route at place 0, and who counts after each
+    let cases: [(&[u32], &[Option<u32>]); 4] = [
+        (&[1, 2, 0], &[Some(2), Some(0), None]),
+        (&[0, 1, 2], &[Some(2), Some(2), None]),
+        (&[2, 1, 0], &[Some(1), Some(0), None]),
+        (&[2, 0, 1], &[Some(1), Some(1), None]),
+    ];
+    for (freed, counting) in cases {
+        let mut w = up(1);
+        let ways: [&[u8]; 3] = [&[1, 3, 3, 3, 3, 3, 3, 3, 2], &[1, 3, 3, 3, 3, 3, 2], ZIGZAG];
+        for (place, way) in (0..).zip(ways) {
+            assert!(w.pin(place, Some(&route(LID_A, LID_B, way))));
+        }
+        for (place, counts) in freed.iter().zip(counting) {
+            assert!(w.pin(*place, None));
+            let pkt = smp_to(&mut w, LID_B);
+            let taken = counts.map_or(TO_B, |place| ways[place as usize]);
+            assert_eq!(probe(&mut w, (A, 1), pkt), (true, expected(&t, A, taken, true)), "{freed:?} {place}");
+        }
+    }
+}
+
+#[test]
 fn a_reply_follows_the_route_that_counts_now() {
     let t = topology();
     let mut w = up(1);

@@ -161,7 +161,7 @@ impl Shard {
             (state::ARMED, 0) => match hot.state {
                 state::INIT => {
                     hot.state = state::ARMED;
-                    self.pinned.epoch += 1;
+                    self.carriage_changed(at);
                     self.port_changed(at, sink);
                     true
                 }
@@ -171,7 +171,7 @@ impl Shard {
             (state::ACTIVE, 0) => match hot.state {
                 state::ARMED => {
                     hot.state = state::ACTIVE;
-                    self.pinned.epoch += 1;
+                    self.carriage_changed(at);
                     self.port_changed(at, sink);
                     true
                 }
