@@ -539,8 +539,10 @@ mod tests {
         entry
     }
 
+    type Tenants = Vec<(u32, Option<TenantEntry>)>;
+
     /// Refreshes and returns what was handed out: first tenants, then routes, in the order in which they came.
-    fn look(reader: &mut TableReader) -> (Refresh, Vec<(u32, Option<TenantEntry>)>, Vec<u32>) {
+    fn look(reader: &mut TableReader) -> (Refresh, Tenants, Vec<u32>) {
         let (mut tenants, mut routes) = (Vec::new(), Vec::new());
         let done = reader.refresh(&mut |index, _| routes.push(index), &mut |place, entry| {
             tenants.push((place, entry.copied()));

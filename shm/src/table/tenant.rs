@@ -467,6 +467,7 @@ impl Record for TenantRecord {
 }
 
 #[cfg(all(test, not(loom)))]
+#[allow(clippy::unwrap_used, reason = "helpers of tests")]
 mod tests {
     use super::*;
 
@@ -569,7 +570,8 @@ mod tests {
 
     #[test]
     fn a_tenant_with_one_number_out_of_range_is_not_sound_and_no_reader_takes_it() {
-        let spoil: [(&str, fn(&mut TenantEntry)); 13] = [
+        type Spoil = (&'static str, fn(&mut TenantEntry));
+        let spoil: [Spoil; 13] = [
             ("no name", |entry| entry.name = [0; NAME_BYTES]),
             ("a name without end", |entry| entry.name = [b'a'; NAME_BYTES]),
             ("a name with a blank", |entry| entry.name[0] = b' '),
