@@ -9,9 +9,12 @@
 
 mod counters;
 mod errors;
+mod latency;
 mod routes;
 mod sessions;
 mod status;
+mod table;
+mod tenants;
 
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -26,13 +29,15 @@ use madplane_shm::table::TableError;
 use serde::{Serialize, Serializer};
 
 pub use counters::{Count, Counters};
-pub use errors::{ErrorEntry, Errors};
-pub use routes::{PlacedRoute, RouteLine, RouteTable, TableWorkers};
+pub use errors::{ErrorEntry, ErrorSource, Errors};
+pub use latency::{Latencies, WorkerLatency};
+pub use routes::{RouteLine, RouteTable, TableWorkers};
 pub use sessions::{Session, Sessions};
 pub use status::{Control, PlaneStatus, SILENT_AFTER_NS, Worker, worker_count};
+pub use tenants::TenantTable;
 
 use crate::daemons;
-pub(crate) use routes::RouteCopy;
+pub(crate) use table::TableCopy;
 
 /// Why something cannot be seen; one line each.
 #[derive(Debug, thiserror::Error)]
@@ -207,13 +212,13 @@ pub struct View {
     paths: PlanePaths,
     status: Option<(Identity, Status)>,
     uses: Option<(Identity, RouteCounters)>,
-    routes: Option<RouteCopy>,
+    table: Option<TableCopy>,
 }
 
 impl View {
     /// A view of the plane at `paths`; nothing is opened yet.
     pub fn new(paths: &PlanePaths) -> Self {
-        Self { paths: paths.clone(), status: None, uses: None, routes: None }
+        Self { paths: paths.clone(), status: None, uses: None, table: None }
     }
 
     /// The status segment as it is now, for what has no function here.
@@ -306,13 +311,43 @@ impl View {
         Ok(Counters::of(&status, head, worker, all))
     }
 
-    /// The distinct error log.
+    /// The distinct error logs of both daemons; a segment that is not there has none.
     ///
     /// # Errors
-    /// As [`View::head`].
+    /// As [`View::head`], if neither segment is there.
     pub fn errors(&mut self) -> Result<Errors, LookError> {
-        let (status, head) = self.look()?;
-        Ok(Errors::of(&status, head))
+        let (seen, table) = self.either()?;
+        let log = table.map_or(&[][..], |table| table.reader.errors());
+        Ok(Errors::of(seen.as_ref().map(|(status, head)| (status, head.clone())), log))
+    }
+
+    /// How long synchronisations of the table and duty cycles of the workers take; a segment that is not there has none.
+    ///
+    /// # Errors
+    /// As [`View::head`], if neither segment is there.
+    pub fn latency(&mut self) -> Result<Latencies, LookError> {
+        let (seen, table) = self.either()?;
+        Ok(Latencies::of(seen, table))
+    }
+
+    /// What there is of both segments; an error if there is nothing.
+    #[expect(clippy::type_complexity, reason = "used in the two functions above only")]
+    fn either(&mut self) -> Result<(Option<(Status, Head)>, Option<&TableCopy>), LookError> {
+        let seen = self.look();
+        let table = TableCopy::map(&mut self.table, &self.paths);
+        match (seen, table) {
+            (Err(error), Err(_)) => Err(error),
+            (seen, table) => Ok((seen.ok(), table.ok().map(|table| &*table))),
+        }
+    }
+
+    /// The published tenants with the number of their routes and sessions. Works without a status segment, too.
+    ///
+    /// # Errors
+    /// [`LookError::NoTable`], [`LookError::Table`], [`LookError::TooFast`].
+    pub fn tenants(&mut self) -> Result<TenantTable, LookError> {
+        let seen = self.look().ok();
+        Ok(TenantTable::of(TableCopy::look(&mut self.table, &self.paths)?, seen))
     }
 
     /// The route table with the use of each route. Works without a status segment, too; its parts are then left out.
@@ -322,10 +357,10 @@ impl View {
     pub fn routes(&mut self) -> Result<RouteTable, LookError> {
         let seen = self.look().ok();
         let uses = self.uses();
-        let copy = RouteCopy::look(&mut self.routes, &self.paths)?;
+        let copy = TableCopy::look(&mut self.table, &self.paths)?;
         let workers = seen.as_ref().map(|(status, _)| TableWorkers::of(status));
         let plane = seen.map(|(_, head)| head);
-        Ok(copy.show(plane, workers, uses.as_ref(), process::monotonic_ns()))
+        Ok(RouteTable::of(copy, plane, workers, uses.as_ref(), process::monotonic_ns()))
     }
 
     fn uses(&mut self) -> Option<RouteCounters> {

@@ -10,7 +10,7 @@ use super::output::{self, Format, Text, utc};
 impl Text for Errors {
     fn text(&self) -> String {
         if self.errors.is_empty() {
-            return format!("{}no errors\n", self.plane.text());
+            return format!("{}no errors\n", self.plane.as_ref().map(Text::text).unwrap_or_default());
         }
         let mut rows = vec![["count", "first", "last", "error"].map(str::to_owned).to_vec()];
         for entry in &self.errors {
@@ -21,7 +21,7 @@ impl Text for Errors {
                 entry.text.clone(),
             ]);
         }
-        self.plane.text() + &output::table(&rows)
+        self.plane.as_ref().map(Text::text).unwrap_or_default() + &output::table(&rows)
     }
 }
 
@@ -41,10 +41,10 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let status = Status::create(&directory.path().join("status"), Incarnation::default()).unwrap();
         let plane = ready_head();
-        assert!(Errors::of(&status, plane.clone()).text().ends_with("no errors\n"));
+        assert!(Errors::of(Some((&status, plane.clone())), &[]).text().ends_with("no errors\n"));
         status.record_error("a worker does not answer", 0);
         status.record_error("cannot accept a client", 0);
         status.record_error("a worker does not answer", 90_000_000_000_000);
-        assert_eq!(Errors::of(&status, plane).text(), include_str!("../../tests/golden/errors.txt"));
+        assert_eq!(Errors::of(Some((&status, plane)), &[]).text(), include_str!("../../tests/golden/errors.txt"));
     }
 }

@@ -13,7 +13,7 @@ use super::path::{Walk, describe};
 use super::view::{FabricView, ViewError};
 use crate::route::{Key, OnBroken, Route, show_key};
 use crate::show;
-use crate::view::{LookError, RouteCopy};
+use crate::view::{LookError, TableCopy};
 
 /// Why a route cannot be followed; one line each.
 #[derive(Debug, thiserror::Error)]
@@ -87,7 +87,7 @@ fn state_name(state: u8) -> &'static str {
 
 impl Trace {
     pub(crate) fn of(paths: &PlanePaths, key: Key) -> Result<Self, TraceError> {
-        let table = RouteCopy::open(paths)?;
+        let table = TableCopy::once(paths)?;
         let found = table.routes.iter().find(|placed| placed.route.key() == key);
         let route = &found.ok_or(TraceError::Unknown(key))?.route;
         let view = FabricView::open(paths)?;
@@ -147,7 +147,7 @@ pub struct Check {
 
 impl Check {
     pub(crate) fn of(paths: &PlanePaths) -> Result<Self, TraceError> {
-        let table = RouteCopy::open(paths)?;
+        let table = TableCopy::once(paths)?;
         let view = FabricView::open(paths)?;
         let routes = table.routes.iter().map(|placed| &placed.route);
         let walks: Vec<(&Route, Result<Walk, String>)> =

@@ -4,6 +4,7 @@
 
 use madplane_shm::counters::Counter;
 use madplane_shm::drop_reason::DropReason;
+use madplane_shm::stage::Stage;
 use madplane_shm::status::{DROP_WORDS, Status};
 use madplane_shm::sync::Ordering::Relaxed;
 use serde::Serialize;
@@ -13,6 +14,8 @@ use super::{Head, worker_count};
 /// One counter.
 #[derive(Debug, Clone, Serialize)]
 pub struct Count {
+    /// Stage of the pipeline that moves it, if it belongs to one.
+    pub stage: Option<&'static str>,
     /// Its name.
     pub name: String,
     /// Its value.
@@ -42,6 +45,7 @@ impl Counters {
         let workers = worker.map_or(0..worker_count(status), |one| one..one + 1);
         let sum = |of: &dyn Fn(usize) -> u64| workers.clone().map(of).fold(0u64, u64::wrapping_add);
         let counters = Counter::ALL.iter().enumerate().map(|(id, counter)| Count {
+            stage: counter.stage().map(Stage::label),
             name: counter.label().to_owned(),
             value: sum(&|index| status.worker(index).counters[id].load(Relaxed)),
         });
@@ -49,8 +53,10 @@ impl Counters {
             ("retry_count", sum(&|index| status.worker(index).table_retries.load(Relaxed))),
             ("routes_refused", sum(&|index| status.worker(index).table_refused.load(Relaxed))),
         ];
-        let table = table.map(|(name, value)| Count { name: name.to_owned(), value });
+        let stage = Some(Stage::DrTable.label());
+        let table = table.map(|(name, value)| Count { stage, name: name.to_owned(), value });
         let drops = (0..DROP_WORDS).map(|id| Count {
+            stage: DropReason::ALL.get(id).map(|reason| reason.stage().label()),
             name: DropReason::ALL
                 .get(id)
                 .map_or_else(|| format!("drop_reason_{id}"), |reason| reason.label().to_owned()),

@@ -1,125 +1,18 @@
-//! The published route table with the use of each route.
+//! The published routes with the use of each.
 //!
-//! A [`View`](super::View) keeps one private copy and makes it anew when the generation has moved; a copy is of one
-//! generation, whole. The counters beside it are read when asked for.
-
-use std::collections::BTreeMap;
+//! Plain values made from a copy of the table, which is of one generation; the counters beside it are read when asked for.
 
 use madplane_shm::counters::Counter;
-use madplane_shm::paths::PlanePaths;
 use madplane_shm::route_counters::RouteCounters;
 use madplane_shm::status::Status;
 use madplane_shm::sync::Ordering::Relaxed;
-use madplane_shm::table::snapshot::TableReader;
-use madplane_shm::table::tenant::{TenantEntry, number_of};
-use madplane_shm::table::{RouteEntry, TableError, on_broken};
 use serde::Serialize;
 
-use super::{Head, LookError, worker_count};
+use super::table::{PlacedRoute, TableCopy};
+use super::{Head, worker_count};
 use crate::protocol::RoutesStats;
-use crate::route::{OnBroken, RawRoute, Route};
+use crate::route::OnBroken;
 use crate::show;
-
-/// A route in its place.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PlacedRoute {
-    /// The route.
-    pub route: Route,
-    /// Where it stands in the table.
-    pub place: u32,
-    /// Tenant it belongs to, 0 for none.
-    pub tenant: u16,
-    /// Never given to another route.
-    pub id: u64,
-}
-
-/// A private copy of the table.
-#[derive(Debug)]
-pub(crate) struct RouteCopy {
-    reader: TableReader,
-    generation: u64,
-    damaged: u32,
-    /// Sorted by key.
-    pub(crate) routes: Vec<PlacedRoute>,
-    /// By number.
-    pub(crate) tenants: BTreeMap<u16, TenantEntry>,
-}
-
-/// A route of the segment; `None` if it is no valid one.
-fn sound(entry: &RouteEntry) -> Option<Route> {
-    let fallback = entry.on_broken == on_broken::FALLBACK;
-    let raw = RawRoute {
-        p_key: entry.p_key.into(),
-        priority: entry.priority.into(),
-        on_broken: if fallback { OnBroken::Fallback } else { OnBroken::Drop },
-        ..RawRoute::new(entry.slid, entry.dlid, entry.ports())
-    };
-    Route::try_from(raw).ok()
-}
-
-impl RouteCopy {
-    /// Copies the table at `paths`, unless `kept` is that already.
-    pub(crate) fn look<'a>(kept: &'a mut Option<Self>, paths: &PlanePaths) -> Result<&'a Self, LookError> {
-        let path = paths.table_segment();
-        let copy = match kept.take() {
-            Some(copy) if !copy.reader.changed() && copy.reader.is_at(&path) => copy,
-            _ => Self::open(paths)?,
-        };
-        Ok(kept.insert(copy))
-    }
-
-    pub(crate) fn open(paths: &PlanePaths) -> Result<Self, LookError> {
-        let mut reader = TableReader::open(&paths.table_segment()).map_err(|error| match error {
-            TableError::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
-                LookError::NoTable(paths.name().to_owned())
-            }
-            other => LookError::Table(other),
-        })?;
-        let mut routes = Vec::new();
-        let mut tenants = BTreeMap::new();
-        let mut damaged = 0;
-        let refresh = reader.refresh(
-            &mut |place, entry: Option<&RouteEntry>| {
-                let Some(entry) = entry else { return };
-                match sound(entry) {
-                    Some(route) => {
-                        let (tenant, id) = (entry.tenant, entry.id);
-                        routes.push(PlacedRoute { route, place, tenant, id });
-                    }
-                    None => damaged += 1,
-                }
-            },
-            &mut |place, entry: Option<&TenantEntry>| {
-                tenants.extend(entry.map(|entry| (number_of(place), *entry)));
-            },
-        );
-        if !refresh.complete {
-            return Err(LookError::TooFast);
-        }
-        damaged += refresh.refused;
-        routes.sort_unstable_by_key(|placed| placed.route.key());
-        Ok(Self { generation: refresh.generation, reader, routes, tenants, damaged })
-    }
-
-    pub(crate) fn show(
-        &self,
-        plane: Option<Head>,
-        workers: Option<TableWorkers>,
-        uses: Option<&RouteCounters>,
-        monotonic_ns: u64,
-    ) -> RouteTable {
-        RouteTable {
-            plane,
-            generation: self.generation,
-            capacity: self.reader.capacity(),
-            writer_pid: self.reader.writer().pid,
-            damaged: self.damaged,
-            control: None,
-            workers,
-            routes: self.routes.iter().map(|placed| self.line(placed, uses, monotonic_ns)).collect(),
-        }
-    }
-}
 
 /// A route as it is shown.
 #[derive(Debug, Clone, Serialize)]
@@ -155,12 +48,12 @@ pub struct RouteLine {
     pub last_use_age_ns: Option<u64>,
 }
 
-impl RouteCopy {
-    fn line(&self, placed: &PlacedRoute, uses: Option<&RouteCounters>, monotonic_ns: u64) -> RouteLine {
+impl RouteLine {
+    fn of(placed: &PlacedRoute, uses: Option<&RouteCounters>, monotonic_ns: u64) -> Self {
         let PlacedRoute { route, place, tenant, id } = placed;
         let (packets, bytes, last_ns) = uses.map_or((0, 0, 0), |uses| uses.get(*place));
         let (slid, dlid) = route.key();
-        RouteLine {
+        Self {
             slid,
             dlid,
             path: route.path().to_vec(),
@@ -168,7 +61,7 @@ impl RouteCopy {
             priority: route.priority(),
             on_broken: route.on_broken(),
             tenant: *tenant,
-            tenant_name: self.tenants.get(tenant).map(|entry| entry.name().to_owned()),
+            tenant_name: route.tenant().map(str::to_owned),
             place: *place,
             id: *id,
             packets,
@@ -220,7 +113,7 @@ pub struct RouteTable {
     pub capacity: u32,
     /// Process id of madctld, also of a dead one.
     pub writer_pid: u32,
-    /// Routes that are damaged and not shown.
+    /// Routes and tenants that are damaged and not shown.
     pub damaged: u32,
     /// What madctld says of the table, if it was asked ([`crate::Plane::routes`]).
     pub control: Option<RoutesStats>,
@@ -228,4 +121,25 @@ pub struct RouteTable {
     pub workers: Option<TableWorkers>,
     /// Sorted by the two LIDs.
     pub routes: Vec<RouteLine>,
+}
+
+impl RouteTable {
+    pub(crate) fn of(
+        copy: &TableCopy,
+        plane: Option<Head>,
+        workers: Option<TableWorkers>,
+        uses: Option<&RouteCounters>,
+        monotonic_ns: u64,
+    ) -> Self {
+        Self {
+            plane,
+            generation: copy.reader.generation(),
+            capacity: copy.reader.capacity(),
+            writer_pid: copy.reader.writer().pid,
+            damaged: copy.damaged,
+            control: None,
+            workers,
+            routes: copy.routes.iter().map(|placed| RouteLine::of(placed, uses, monotonic_ns)).collect(),
+        }
+    }
 }

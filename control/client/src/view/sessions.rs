@@ -4,10 +4,14 @@
 
 use madplane_shm::status::{MAX_SESSIONS, Status};
 use madplane_shm::sync::Ordering::{Acquire, Relaxed};
+use madplane_shm::table::on_broken;
+use madplane_shm::table::tenant::service_class;
 use serde::Serialize;
 
 use super::Head;
+use crate::route::OnBroken;
 use crate::show;
+use crate::tenant::Priority;
 
 /// One attachment.
 #[derive(Debug, Clone, Serialize)]
@@ -40,6 +44,16 @@ pub struct Session {
     pub sent: u64,
     /// MADs it did not make room for.
     pub dropped: u64,
+    /// Number of its tenant, 0 for none.
+    pub tenant: u32,
+    /// Name of its tenant, empty for none.
+    pub tenant_name: String,
+    /// When it is served.
+    pub class: Priority,
+    /// Ports of the path that it is bound to, empty for none.
+    pub path: Vec<u8>,
+    /// What becomes of a MAD when that path is broken; nothing without one.
+    pub path_on_broken: Option<OnBroken>,
 }
 
 /// All attachments of a plane.
@@ -63,6 +77,7 @@ impl Session {
         let record = status.session(index);
         // pairs with the release in the plane's housekeeping: the other fields are stored by then
         let session = record.id.load(Acquire);
+        let path = record.bound_path();
         (session != 0).then(|| Self {
             session,
             pid: record.pid.load(Relaxed),
@@ -77,6 +92,18 @@ impl Session {
             received: record.received.load(Relaxed),
             sent: record.sent.load(Relaxed),
             dropped: record.dropped.load(Relaxed),
+            tenant: record.tenant.load(Relaxed),
+            tenant_name: record.tenant_name.load(),
+            class: if record.class.load(Relaxed) == u32::from(service_class::RESERVED) {
+                Priority::Reserved
+            } else {
+                Priority::Bulk
+            },
+            path_on_broken: (!path.is_empty()).then(|| {
+                let drop = record.path_on_broken.load(Relaxed) == u32::from(on_broken::DROP);
+                if drop { OnBroken::Drop } else { OnBroken::Fallback }
+            }),
+            path,
         })
     }
 }
