@@ -6,6 +6,8 @@
 pub mod admin;
 pub mod daemons;
 pub mod fabric;
+#[allow(unsafe_code)]
+pub mod ffi;
 pub mod nearest;
 mod plane;
 pub mod protocol;
