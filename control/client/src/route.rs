@@ -161,14 +161,7 @@ impl TryFrom<RawRoute> for Route {
         if slid == dlid {
             return Err(RouteError::Loop(slid));
         }
-        if !(1..=MAX_HOPS).contains(&raw.path.len()) {
-            return Err(RouteError::Length(raw.path.len()));
-        }
-        let port = |(at, port): (usize, &u64)| {
-            let valid = u8::try_from(*port).ok().filter(|port| *port != 0);
-            valid.ok_or(RouteError::Port { port: *port, hop: at + 1 })
-        };
-        let path = raw.path.iter().enumerate().map(port).collect::<Result<Vec<u8>, _>>()?;
+        let path = check_path(&raw.path)?;
         let p_key = u16::try_from(raw.p_key).ok().filter(|key| key & 0x7fff != 0);
         if let Some(name) = raw.tenant.as_ref().filter(|name| !is_tenant_name(name)) {
             return Err(RouteError::Tenant(name.clone()));
@@ -245,6 +238,21 @@ impl Route {
     pub fn ports(&self) -> String {
         show_ports(&self.path)
     }
+}
+
+/// The ports of a path, if they are one.
+///
+/// # Errors
+/// [`RouteError::Length`], [`RouteError::Port`].
+pub fn check_path(ports: &[u64]) -> Result<Vec<u8>, RouteError> {
+    if !(1..=MAX_HOPS).contains(&ports.len()) {
+        return Err(RouteError::Length(ports.len()));
+    }
+    let port = |(at, port): (usize, &u64)| {
+        let valid = u8::try_from(*port).ok().filter(|port| *port != 0);
+        valid.ok_or(RouteError::Port { port: *port, hop: at + 1 })
+    };
+    ports.iter().enumerate().map(port).collect()
 }
 
 /// Ports as they are written: `1,2,3`.

@@ -24,6 +24,7 @@ mod run;
 mod sessions;
 mod status;
 
+use crate::config::LogFormat;
 use output::Format;
 
 /// Why a command ends without having done what it should.
@@ -157,6 +158,12 @@ pub(crate) struct UpArgs {
     /// Places of the route table, up to 65536.
     #[arg(long, value_name = "N")]
     dr_table_max: Option<u32>,
+    /// Places of the table of tenants, up to 1024.
+    #[arg(long, value_name = "N")]
+    tenants_max: Option<u32>,
+    /// How madctld writes its log.
+    #[arg(long, value_enum, default_value_t)]
+    log_format: LogFormat,
 }
 
 #[derive(Debug, Args)]

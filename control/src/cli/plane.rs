@@ -87,6 +87,8 @@ pub(crate) fn up(paths: &PlanePaths, format: Format, args: UpArgs) -> Outcome {
         session_slots: args.session_slots,
         strict: args.strict,
         dr_table_max: args.dr_table_max,
+        tenants_max: args.tenants_max,
+        log_format: args.log_format,
     };
     let options = UpOptions::try_from(raw).map_err(|error| match error {
         file @ crate::config::ConfigError::FabricFile { .. } => Failure::failed(file),
