@@ -15,8 +15,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::area::Area;
-use super::route::{self, RouteRecord, RouteWords};
-use super::tenant::{self, TenantEntry, TenantRecord, TenantWords};
+use super::route::{self, RouteRecord};
+use super::tenant::{self, TenantEntry, TenantRecord};
 use super::{RouteEntry, SharedTable, TableError, TableOptions, io_error};
 use crate::errors::ErrorRecord;
 use crate::header::{HeaderError, Incarnation};
@@ -144,7 +144,7 @@ impl TableReader {
         routes: &mut impl FnMut(u32, Option<&RouteEntry>),
         tenants: &mut impl FnMut(u32, Option<&TenantEntry>),
     ) -> Refresh {
-        let accept_route = &mut |index: u32, words: &RouteWords| match route::decode(index, words) {
+        let accept_route = &mut |index: u32, words: &[u64]| match route::decode(index, words) {
             route::Decoded::Present(entry) => {
                 routes(index, Some(&entry));
                 true
@@ -188,7 +188,7 @@ impl TableReader {
 }
 
 /// Hands a sound tenant, or a free place, to `apply`; whether it was one.
-fn accept_tenant(place: u32, words: &TenantWords, apply: &mut impl FnMut(u32, Option<&TenantEntry>)) -> bool {
+fn accept_tenant(place: u32, words: &[u64], apply: &mut impl FnMut(u32, Option<&TenantEntry>)) -> bool {
     match tenant::decode(place, words) {
         tenant::Decoded::Present(entry) => {
             apply(place, Some(&entry));
