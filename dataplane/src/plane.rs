@@ -19,10 +19,12 @@ use madplane_shm::sync::Ordering;
 use madplane_topology::{ParseOptions, Topology};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
+use crate::acl::Meters;
 use crate::attach::{Housekeeping, HousekeepingParts, default_place, session_place};
 use crate::config::{Config, FabricSource};
 use crate::idle::{Spin, Yield};
 use crate::mesh::mesh;
+use crate::notices::notice_ring;
 use crate::orders::order_rings;
 use crate::process::{LockError, PlaneLock};
 use crate::worker::Worker;
@@ -103,7 +105,8 @@ impl Plane {
         fill_status(&status, &config, &topology, huge_pages);
         let listener = listen(&paths.attach_socket())?;
         let reports_bell = Arc::new(Doorbell::create().map_err(StartError::Descriptor)?);
-        let mut desks = Vec::new();
+        let meters = Arc::new(Meters::default());
+        let (mut desks, mut notices) = (Vec::new(), Vec::new());
         let mut workers = Vec::new();
         if config.cores().workers.is_empty() {
             tracing::warn!("workers share their cores with clients and yield to them: latency will suffer");
@@ -112,8 +115,11 @@ impl Plane {
             let (desk, order_box) = order_rings(reports_bell.clone());
             let shard = plan.build_shard(&topology, index);
             status.worker(index).nodes.store(plan.nodes_of(index).len() as u64, Ordering::Relaxed);
-            let worker = Worker::new(index, shard, ends, order_box, status.clone());
+            let (notice_box, notice_desk) = notice_ring();
+            let worker =
+                Worker::new(index, shard, ends, order_box, status.clone()).among(meters.clone(), notice_box);
             desks.push(desk);
+            notices.push(notice_desk);
             workers.push(start_worker(worker, index, config.cores().workers.get(index).copied(), &status)?);
         }
         machine::allow_cores(&config.cores().others);
@@ -125,6 +131,7 @@ impl Plane {
             me,
             default_place,
             desks,
+            notices,
             reports_bell,
             listener,
             huge_pages,

@@ -12,6 +12,8 @@ use madplane_shm::route_counters::RouteCounters;
 use madplane_shm::table::snapshot::TableReader;
 use madplane_shm::table::{RouteEntry, on_broken};
 
+use crate::acl::Acl;
+
 /// One worker's reader and what has come of it.
 #[derive(Debug)]
 pub struct RouteView {
@@ -37,9 +39,9 @@ impl RouteView {
         self.reader.changed()
     }
 
-    /// Tells the shard what has changed; the generation that it forwards by now, or `None` if the writer was too quick.
+    /// Tells the shard and `acl` what has changed; the generation that it forwards by now, or `None` if the writer was too quick.
     #[cold]
-    pub fn refresh(&mut self, shard: &mut Shard) -> Option<u64> {
+    pub fn refresh(&mut self, shard: &mut Shard, acl: &mut Acl) -> Option<u64> {
         let (ids, counters, resets) = (&mut self.ids, &self.counters, self.resets_counters);
         let apply_route = &mut |index: u32, entry: Option<&RouteEntry>| {
             let id = entry.map_or(0, |entry| entry.id);
@@ -53,7 +55,7 @@ impl RouteView {
             }
             shard.set_route(index, entry.map(pinned).as_ref());
         };
-        let outcome = self.reader.refresh(apply_route, &mut |_, _| {});
+        let outcome = self.reader.refresh(apply_route, &mut |place, entry| acl.set(place, entry));
         self.retries += u64::from(outcome.retries);
         self.refused += u64::from(outcome.refused);
         outcome.complete.then_some(outcome.generation)
@@ -82,6 +84,7 @@ fn pinned(entry: &RouteEntry) -> PinnedRoute {
         slid: entry.slid,
         dlid: entry.dlid,
         p_key: entry.p_key,
+        tenant: entry.tenant,
         priority: entry.priority,
         on_broken: if entry.on_broken == on_broken::DROP { OnBroken::Drop } else { OnBroken::Fallback },
         path: entry.path,
