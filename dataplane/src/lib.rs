@@ -32,7 +32,6 @@ pub mod mesh;
 pub mod notices;
 pub mod orders;
 pub mod plane;
-pub mod process;
 pub mod route_view;
 pub mod sessions;
 pub mod telemetry;

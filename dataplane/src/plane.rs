@@ -13,6 +13,7 @@ use madplane_engine::{FabricOptions, FabricPlan};
 use madplane_port::machine;
 use madplane_shm::doorbell::Doorbell;
 use madplane_shm::map;
+use madplane_shm::process::lock::{DaemonLock, LockError};
 use madplane_shm::process::{incarnation, unix_ns};
 use madplane_shm::status::{Status, StatusError, plane_state};
 use madplane_shm::sync::Ordering;
@@ -26,15 +27,22 @@ use crate::idle::{Spin, Yield};
 use crate::mesh::mesh;
 use crate::notices::notice_ring;
 use crate::orders::order_rings;
-use crate::process::{LockError, PlaneLock};
 use crate::worker::Worker;
 
 /// Why a plane could not be started; `Display` is one line for the operator.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// Another process runs this plane.
+    #[error("plane {name} is already running (pid {pid})")]
+    AlreadyRunning {
+        /// Name of the plane.
+        name: String,
+        /// Process id of the holder.
+        pid: u32,
+    },
+    /// The plane's lock file cannot be used.
     #[error(transparent)]
-    Lock(#[from] LockError),
+    Lock(LockError),
     /// The runtime directory cannot be used.
     #[error("cannot use {path}: {source}")]
     Directory {
@@ -77,7 +85,7 @@ pub struct Plane {
     workers: Vec<JoinHandle<()>>,
     status: Status,
     attach_socket: PathBuf,
-    _lock: PlaneLock,
+    _lock: DaemonLock,
 }
 
 impl Plane {
@@ -90,7 +98,10 @@ impl Plane {
         let directory =
             |source| StartError::Directory { path: paths.run_dir().display().to_string(), source };
         std::fs::create_dir_all(paths.run_dir()).map_err(directory)?;
-        let lock = PlaneLock::take(&paths.plane_lock(), paths.name())?;
+        let lock = DaemonLock::acquire(&paths.plane_lock()).map_err(|error| match error {
+            LockError::Held { pid } => StartError::AlreadyRunning { name: paths.name().to_owned(), pid },
+            other => StartError::Lock(other),
+        })?;
         let topology = load_fabric(&config)?;
         let default_place = choose_place(&config, &topology)?;
         let plan = FabricPlan::new(&topology, &FabricOptions { shards: config.workers() })

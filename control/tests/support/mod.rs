@@ -12,12 +12,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use madplane_control::locks::DaemonLock;
 use madplane_control::sys;
 use madplane_shm::command::{Command, Event, event};
 use madplane_shm::doorbell::Doorbell;
 use madplane_shm::handoff::{self, Reply, Request, op};
 use madplane_shm::header::Incarnation;
+use madplane_shm::process::lock::DaemonLock;
 use madplane_shm::session::{PlaneEnds, create_pair};
 use madplane_shm::status::{Status, plane_state};
 use rustix::event::{PollFd, PollFlags};
