@@ -16,7 +16,6 @@ mod binding;
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -25,6 +24,7 @@ use madplane_shm::handoff::{Connection, HandoffError, Request, op};
 use madplane_shm::message::MadMessage;
 use madplane_shm::paths::PlanePaths;
 use madplane_shm::session::SharedConsumer;
+use madplane_shm::sync::{AtomicBool, AtomicU64, Ordering};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::agents::{Agent, AgentSpec};
