@@ -279,6 +279,35 @@ with madctl.Plane("bed") as plane:
     assert_eq!(shown, golden.replace("GENERATION", &generation.to_string()));
 }
 
+/// What looking costs at the largest table; for people: `cargo test --release ... -- --ignored --nocapture`.
+#[test]
+#[ignore = "measures"]
+fn figures_of_the_largest_table() {
+    let bed = Bed::new();
+    let _status = make_status(&bed);
+    let options = TableOptions { routes: 65_536, tenants: 1024 };
+    let mut table = RoutePublisher::create(&bed.plane().paths().table_segment(), options, writer(1)).unwrap();
+    for place in 0..65_536u32 {
+        let (slid, dlid) = (1 + place / 256, 0x1000 + place % 256);
+        let (slid, dlid) = (u16::try_from(slid).unwrap(), u16::try_from(dlid).unwrap());
+        table.set(place, &RouteEntry::new(slid, dlid, &[1, 2, 3, 4]).unwrap());
+    }
+    table.publish();
+    let mut view = bed.plane().view();
+    let mut look = |what: &str| {
+        let start = std::time::Instant::now();
+        let routes = view.routes().unwrap().routes.len();
+        println!("{what}: {routes} routes in {:?}", start.elapsed());
+    };
+    look("first look");
+    (0..3).for_each(|_| look("nothing changed"));
+    for place in 0..3 {
+        table.clear(place);
+        table.publish();
+        look("one route changed");
+    }
+}
+
 fn spoil(path: &Path, offset: usize, bytes: &[u8]) {
     let mut file = std::fs::read(path).unwrap();
     file[offset..offset + bytes.len()].copy_from_slice(bytes);
