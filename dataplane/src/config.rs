@@ -10,6 +10,7 @@ use madplane_port::machine::{self, CoreError, CorePlan};
 use madplane_shm::paths::{NameError, PlanePaths};
 use madplane_shm::session::{DEFAULT_SLOTS, MAX_SLOTS};
 use madplane_shm::status::MAX_WORKERS;
+use madplane_shm::tuning::{Tuning, TuningError, TuningPatch};
 
 /// Fabric of a plane that is not told another one: 648 hosts.
 pub const DEFAULT_FABRIC: &str = "builtin:fat-tree,radix=36,levels=2";
@@ -33,6 +34,12 @@ pub struct RawConfig {
     pub no_huge: bool,
     /// Refuse a fabric file that needs repairs.
     pub strict: bool,
+    /// How workers wait.
+    pub mode: Option<String>,
+    /// What tunes them, NAME=VALUE each.
+    pub tune: Vec<String>,
+    /// Workers never poll in vain, whatever the mode: others need their cores.
+    pub overprovisioned: bool,
 }
 
 /// Where the fabric comes from.
@@ -64,6 +71,8 @@ pub struct Config {
     session_slots: u64,
     huge_pages: bool,
     strict: bool,
+    tuning: Tuning,
+    overprovisioned: bool,
 }
 
 /// Why a configuration is not valid.
@@ -78,6 +87,9 @@ pub enum ConfigError {
     /// Too many or too few workers.
     #[error("{0} workers are not possible, use 1 to {MAX_WORKERS}")]
     Workers(usize),
+    /// The tuning is not one.
+    #[error(transparent)]
+    Tuning(#[from] TuningError),
     /// Slots are not a power of two, or too many or too few.
     #[error("{0} session slots are not possible, use a power of two from 64 to {MAX_SLOTS}")]
     Slots(u64),
@@ -98,6 +110,7 @@ impl TryFrom<RawConfig> for Config {
         if !session_slots.is_power_of_two() || !(64..=MAX_SLOTS).contains(&session_slots) {
             return Err(ConfigError::Slots(session_slots));
         }
+        let tuning = tuning(raw.mode.as_deref(), &raw.tune)?;
         let fabric = raw.fabric.unwrap_or_else(|| DEFAULT_FABRIC.to_owned());
         let fabric = if fabric.starts_with("builtin:") {
             FabricSource::Builtin(fabric)
@@ -113,8 +126,16 @@ impl TryFrom<RawConfig> for Config {
             session_slots,
             huge_pages: !raw.no_huge,
             strict: raw.strict,
+            tuning,
+            overprovisioned: raw.overprovisioned,
         })
     }
+}
+
+fn tuning(mode: Option<&str>, words: &[String]) -> Result<Tuning, TuningError> {
+    let mode = mode.map(|mode| format!("mode={mode}"));
+    let words = mode.as_deref().into_iter().chain(words.iter().map(String::as_str));
+    Tuning::default().with(&TuningPatch::parse(words)?)
 }
 
 impl Config {
@@ -153,6 +174,16 @@ impl Config {
         self.huge_pages
     }
 
+    /// How workers wait until control asks for something else.
+    pub fn tuning(&self) -> &Tuning {
+        &self.tuning
+    }
+
+    /// Whether workers have to leave their cores to others whenever they can.
+    pub fn overprovisioned(&self) -> bool {
+        self.overprovisioned
+    }
+
     /// Whether a fabric file that needs repairs is refused.
     pub fn strict(&self) -> bool {
         self.strict
@@ -168,7 +199,8 @@ impl fmt::Display for Config {
             write!(f, " cores={}", machine::ranges(&self.cores.workers))?;
         }
         write!(f, " at={} session_slots={}", self.at().unwrap_or("default"), self.session_slots)?;
-        write!(f, " huge_pages={} strict={}", self.huge_pages, self.strict)
+        write!(f, " huge_pages={} strict={}", self.huge_pages, self.strict)?;
+        write!(f, " overprovisioned={} {}", self.overprovisioned, self.tuning)
     }
 }
 
@@ -197,6 +229,10 @@ mod tests {
             (RawConfig { session_slots: Some(1 << 20), ..raw() }, "1048576 session slots"),
             (RawConfig { cores: Some("x".into()), ..raw() }, "\"x\""),
             (RawConfig { cores: Some("1000".into()), ..raw() }, "core 1000"),
+            (RawConfig { mode: Some("interupt".into()), ..raw() }, "did you mean interrupt?"),
+            (RawConfig { tune: vec!["brst=3".into()], ..raw() }, "did you mean burst?"),
+            (RawConfig { tune: vec!["burst=-3".into()], ..raw() }, "from 1 to 256"),
+            (RawConfig { tune: vec!["irq_threshold=99".into()], ..raw() }, "above poll_threshold"),
         ];
         for (raw, word) in cases {
             let error = Config::try_from(raw).unwrap_err().to_string();

@@ -7,6 +7,7 @@ use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use loom::thread;
+use madplane_shm::doorbell::SleepFlag;
 use madplane_shm::ring::{Consumer, Producer, RingMemory};
 
 struct Words {
@@ -179,5 +180,33 @@ fn who_gives_up_waiting_for_two_and_waits_for_one_is_rung_or_has_seen_it() {
         let asleep = consumer.arm();
         sender.join().unwrap();
         assert!(!asleep || rung.load(Ordering::Relaxed), "asleep, an item is there, nobody rang");
+    });
+}
+
+#[test]
+fn a_worker_is_rung_by_one_of_two_or_has_seen_what_they_have() {
+    model(|| {
+        let flag = Arc::new(SleepFlag::default());
+        let given = Arc::new([AtomicBool::new(false), AtomicBool::new(false)]);
+        let rings = Arc::new(AtomicU64::new(0));
+        let givers: Vec<_> = (0..2)
+            .map(|place| {
+                let (flag, given, rings) = (flag.clone(), given.clone(), rings.clone());
+                thread::spawn(move || {
+                    given[place].store(true, Ordering::Relaxed);
+                    if flag.ring_due() {
+                        rings.fetch_add(1, Ordering::Relaxed);
+                    }
+                })
+            })
+            .collect();
+        flag.raise();
+        let seen = given.iter().all(|word| word.load(Ordering::Relaxed));
+        for giver in givers {
+            giver.join().unwrap();
+        }
+        let rings = rings.load(Ordering::Relaxed);
+        assert!(rings <= 1, "rung more than once for one sleep");
+        assert!(seen || rings == 1, "asleep, something is there, nobody rang");
     });
 }

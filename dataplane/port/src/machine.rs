@@ -5,6 +5,9 @@
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
+/// How much later than asked a worker's sleep may end, nanoseconds.
+const TIMER_SLACK_NS: u64 = 1_000;
+
 /// Why cores could not be chosen.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CoreError {
@@ -144,6 +147,12 @@ pub fn allow_cores(cores: &[usize]) -> bool {
         set.set(*core);
     }
     sched_setaffinity(None, &set).is_ok()
+}
+
+/// Has timers of the calling thread end within a microsecond of their time, not within fifty; false if the kernel refused.
+pub fn sharpen_timers() -> bool {
+    let slack = std::num::NonZeroU64::new(TIMER_SLACK_NS);
+    rustix::thread::set_current_timer_slack(slack).is_ok()
 }
 
 /// Whether the calling thread may use more than one core right now.

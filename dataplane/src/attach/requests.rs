@@ -1,6 +1,7 @@
 //! What clients and control ask for.
 
 use std::os::fd::AsFd;
+use std::sync::Arc;
 
 use madplane_engine::NodeId;
 use madplane_port::MadMessage;
@@ -19,7 +20,7 @@ use super::tenancy::{may_hold_sm, may_register, membership};
 use super::{ControlChannel, Housekeeping, Role, add, token};
 use crate::acl::Membership;
 use crate::agents::{AGENTS_PER_SESSION, AgentId, AgentSpec, GENERATIONS};
-use crate::orders::{Order, Report};
+use crate::orders::{Order, OrderDesk, Report};
 use crate::sessions::Session;
 use madplane_shm::process::unix_ns;
 
@@ -88,7 +89,7 @@ impl Housekeeping {
             return Err((EMFILE, format!("all {} sessions are in use", self.slots.len())));
         };
         let (ends, fds) = self.session_memory(&format!("session-{slot}"), slots)?;
-        let up_bell = bell()?;
+        let up_bell = Arc::new(bell()?);
         let down_bell = bell()?;
         let client_bell = Doorbell::from_fd(down_bell.as_fd().try_clone_to_owned().map_err(no_fd)?);
         let state = &mut self.slots[slot as usize];
@@ -98,6 +99,7 @@ impl Housekeeping {
         let (rx, tx) = split(ends, client_bell, slots);
         let mut session = Session::new(slot, generation, place, rx, tx);
         session.out.member = member;
+        session.bell = Some(up_bell.clone());
         let worker = self.worker_of(place.0);
         if !matches!(self.ask(worker, Order::Open(Box::new(session))), Some(Report::Done(_))) {
             self.slots[slot as usize].open = false;
@@ -312,6 +314,10 @@ impl Housekeeping {
         let unanswered = || (EIO, "the worker did not carry out the command".to_owned());
         match item.kind {
             ask::PING => return Ok(None),
+            ask::WAKE_WORKERS => {
+                self.desks.iter().for_each(OrderDesk::wake_worker);
+                return Ok(None);
+            }
             ask::BIND_SESSION => return self.bind_session(item).map(Some),
             _ => {}
         }
