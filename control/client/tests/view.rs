@@ -332,6 +332,11 @@ fn segments_of_another_version_are_refused_naming_both_and_damage_is_counted() {
     }
     let routes = bed.plane().view().routes().unwrap();
     assert_eq!((routes.routes.len(), routes.damaged), (1, 1));
+    if installed("python3") {
+        let example = folder().join("examples/python/madctl.py");
+        let shown = must(bed.program("python3").arg(example).arg("bed"));
+        assert!(shown.contains("\ndamaged and not shown: 1\n"), "{shown}");
+    }
 
     spoil(&paths.table_segment(), 8, &99u32.to_ne_bytes());
     let mut view = bed.plane().view();
