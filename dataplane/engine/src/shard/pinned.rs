@@ -157,9 +157,6 @@ impl Shard {
             return self.pin_own(at, index, dlid, answer, pkt, sink);
         }
         let (index, reverse) = self.pinned.find(slid, dlid, pkt)?;
-        if !self.pinned.slot(index)?.serves(pkt) {
-            return self.pin_past(at, (slid, dlid), reverse, pkt, sink);
-        }
         self.pin_to(at, index, reverse, dlid, pkt, sink)
     }
 
@@ -186,11 +183,11 @@ impl Shard {
     fn pin_past<S: Sink>(
         &mut self,
         at: u32,
-        (slid, dlid): (u16, u16),
         reverse: bool,
         pkt: &mut Packet,
         sink: &mut S,
     ) -> Option<(u32, Verdict)> {
+        let (slid, dlid) = (pkt.slid, pkt.dlid);
         let (index, reverse) = self.pinned.find_past(slid, dlid, reverse, pkt)?;
         self.pin_to(at, index, reverse, dlid, pkt, sink)
     }
@@ -209,6 +206,9 @@ impl Shard {
         sink: &mut S,
     ) -> Option<(u32, Verdict)> {
         let slot = self.pinned.slot(index)?;
+        if !slot.serves(pkt) {
+            return self.pin_past(at, reverse, pkt, sink);
+        }
         let origin = if reverse { slot.recorded } else { self.pinned.own.start + at };
         if origin == NO_ORIGIN {
             return None;
