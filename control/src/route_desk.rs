@@ -17,12 +17,14 @@ use tracing::{debug, error, warn};
 
 use crate::admin_routes::{Latency, RouteAction, RoutesDone, RoutesStats};
 use crate::admin_tenants::TenantsDone;
+use crate::admin_tuning::TuningDone;
 use crate::answer::Answer;
 use crate::publish::{Arrival, Capacities, Landed, Level, Levels, Publisher, Tuning};
 use crate::routes::{self, Route, SoftwareTable, TableError};
 use crate::tenants::{Tenant, TenantTable};
 
 mod tenants;
+mod tuning;
 
 /// A line of one kind is logged at most so often.
 const LOG_PAUSE: Duration = Duration::from_secs(1);
@@ -51,6 +53,7 @@ impl LogLimit {
 enum Change {
     Routes(RoutesDone),
     Tenants(TenantsDone),
+    Tuning(TuningDone),
 }
 
 impl Change {
@@ -64,6 +67,9 @@ impl Change {
             }
             Self::Tenants(done) => {
                 Answer::done(id, &TenantsDone { synced, workers, hw_sync_latency_ns, ..done })
+            }
+            Self::Tuning(done) => {
+                Answer::done(id, &TuningDone { synced, workers, hw_sync_latency_ns, ..done })
             }
         }
     }
@@ -86,6 +92,8 @@ pub struct RouteDesk {
     staged: HashMap<u64, Vec<(u32, Route)>>,
     staged_tenants: HashMap<u64, Vec<(u32, Tenant)>>,
     waiting: Vec<Waiting>,
+    /// Something was published of which workers that sleep have not been told.
+    unrung: bool,
     full_log: LogLimit,
     late_log: LogLimit,
 }
@@ -115,6 +123,7 @@ impl RouteDesk {
             staged: HashMap::new(),
             staged_tenants: HashMap::new(),
             waiting: Vec::new(),
+            unrung: false,
             full_log: LogLimit::default(),
             late_log: LogLimit::default(),
         })
@@ -201,7 +210,10 @@ impl RouteDesk {
     }
 
     fn publish(&mut self, now: Instant) -> u64 {
-        self.publisher.publish(&mut self.table, &mut self.tenants, now)
+        let before = self.publisher.generation();
+        let generation = self.publisher.publish(&mut self.table, &mut self.tenants, now);
+        self.unrung |= generation != before;
+        generation
     }
 
     /// Puts routes in, all or none.
@@ -263,6 +275,9 @@ impl RouteDesk {
         match change {
             Change::Routes(done) => Change::Routes(self.describe(done)),
             Change::Tenants(done) => Change::Tenants(self.describe_tenants(done)),
+            Change::Tuning(done) => {
+                Change::Tuning(TuningDone { generation: self.publisher.generation(), ..done })
+            }
         }
     }
 
