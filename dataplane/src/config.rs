@@ -67,6 +67,8 @@ pub struct Config {
     fabric: FabricSource,
     workers: usize,
     cores: CorePlan,
+    allowed: Vec<usize>,
+    named: bool,
     at: Option<String>,
     session_slots: u64,
     huge_pages: bool,
@@ -105,7 +107,8 @@ impl TryFrom<RawConfig> for Config {
         if !(1..=MAX_WORKERS).contains(&workers) {
             return Err(ConfigError::Workers(workers));
         }
-        let cores = machine::plan_cores(&machine::allowed_cores(), wanted.as_deref(), workers)?;
+        let allowed = machine::allowed_cores();
+        let cores = machine::plan_cores(&allowed, wanted.as_deref(), workers)?;
         let session_slots = raw.session_slots.unwrap_or(DEFAULT_SLOTS);
         if !session_slots.is_power_of_two() || !(64..=MAX_SLOTS).contains(&session_slots) {
             return Err(ConfigError::Slots(session_slots));
@@ -122,6 +125,8 @@ impl TryFrom<RawConfig> for Config {
             fabric,
             workers,
             cores,
+            allowed,
+            named: wanted.is_some(),
             at: raw.at.filter(|at| !at.is_empty()),
             session_slots,
             huge_pages: !raw.no_huge,
@@ -157,6 +162,21 @@ impl Config {
     /// Where threads run.
     pub fn cores(&self) -> &CorePlan {
         &self.cores
+    }
+
+    /// The cores that this process was allowed at its start.
+    pub fn allowed_cores(&self) -> &[usize] {
+        &self.allowed
+    }
+
+    /// Whether the workers' cores were named.
+    pub fn names_cores(&self) -> bool {
+        self.named
+    }
+
+    /// Has threads run elsewhere.
+    pub(crate) fn move_to(&mut self, cores: CorePlan) {
+        self.cores = cores;
     }
 
     /// Where sessions attach by default, if it was said.

@@ -24,6 +24,7 @@ pub mod acl;
 pub mod agents;
 pub mod attach;
 pub mod config;
+pub mod cores;
 pub mod egress;
 #[doc(hidden)]
 pub mod fuzz;

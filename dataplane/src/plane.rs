@@ -25,6 +25,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use crate::acl::Meters;
 use crate::attach::{Housekeeping, HousekeepingParts, default_place, session_place};
 use crate::config::{Config, FabricSource};
+use crate::cores::{ClaimError, Cores};
 use crate::mesh::mesh;
 use crate::notices::notice_ring;
 use crate::orders::order_rings;
@@ -45,6 +46,9 @@ pub enum StartError {
     /// The plane's lock file cannot be used.
     #[error(transparent)]
     Lock(LockError),
+    /// A core that was named is somebody else's.
+    #[error(transparent)]
+    Core(#[from] ClaimError),
     /// The runtime directory cannot be used.
     #[error("cannot use {path}: {source}")]
     Directory {
@@ -95,7 +99,7 @@ impl Plane {
     ///
     /// # Errors
     /// [`StartError`], with nothing left running.
-    pub fn start(config: Config, started: Instant) -> Result<Self, StartError> {
+    pub fn start(mut config: Config, started: Instant) -> Result<Self, StartError> {
         let paths = config.paths().clone();
         let directory =
             |source| StartError::Directory { path: paths.run_dir().display().to_string(), source };
@@ -104,6 +108,7 @@ impl Plane {
             LockError::Held { pid } => StartError::AlreadyRunning { name: paths.name().to_owned(), pid },
             other => StartError::Lock(other),
         })?;
+        let cores = Cores::claim(&mut config)?;
         let topology = load_fabric(&config)?;
         let default_place = choose_place(&config, &topology)?;
         let plan = FabricPlan::new(&topology, &FabricOptions { shards: config.workers() })
@@ -125,6 +130,9 @@ impl Plane {
         if config.cores().workers.is_empty() {
             let asked = config.tuning().mode().name();
             tracing::warn!(asked, "workers have no core of their own and wait for interrupts");
+        }
+        if !machine::lock_memory() {
+            tracing::warn!("memory cannot be locked and may be paged out (raise ulimit -l)");
         }
         let bells = (0..config.workers()).map(|_| WorkerBell::create()).collect::<Result<Vec<_>, _>>();
         let bells = bells.map_err(StartError::Descriptor)?;
@@ -155,6 +163,7 @@ impl Plane {
             reports_bell,
             listener,
             huge_pages,
+            cores,
         };
         let mut housekeeping = Housekeeping::new(parts).map_err(StartError::Descriptor)?;
         housekeeping.show_default_place();

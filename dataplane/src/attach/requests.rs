@@ -71,8 +71,7 @@ impl Housekeeping {
             reply.num_ports = there.num_ports();
             reply.set_text(&there.description);
         }
-        let core = self.config.cores().workers.get(self.worker_of(node));
-        reply.worker_cpu = core.and_then(|core| u32::try_from(*core).ok()).unwrap_or(u32::MAX);
+        reply.worker_cpu = self.status.worker(self.worker_of(node)).cpu.load(Ordering::Relaxed);
         reply
     }
 
