@@ -2,7 +2,7 @@
 
 use crate::error::BenchError;
 use crate::report::Record;
-use crate::{bringup, floor, libibmad, raw, solo};
+use crate::{bringup, floor, libibmad, pinned, raw, solo};
 
 /// How much to run; zero or `None` means the scenario's own default.
 #[derive(Debug, Clone, Default)]
@@ -71,6 +71,11 @@ pub const ALL: &[Scenario] = &[
         name: "load",
         about: "start of a plane on 11,664 hosts: time and memory",
         run: bringup::run_load,
+    },
+    Scenario {
+        name: "pinned",
+        about: "pinned routes against forwarding tables over 1, 2, 4 and 6 hops: engine alone, and through the rings",
+        run: pinned::run,
     },
 ];
 
