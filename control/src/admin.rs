@@ -10,7 +10,9 @@
 //! | `plane.ping` | none | [`Done`] | anyone |
 //! | `links.down`, `links.up` | `port`: NODE:PORT | [`Done`] | root, or the user of madctld |
 //! | `nodes.reboot` | `node`: NODE | [`Done`] | root, or the user of madctld |
+//! | `sessions.bind` | `session`: number, `path`: ports or none, `on_broken` | [`Done`] | root, or the user of madctld |
 //! | `routes...` | see [`crate::admin_routes`] | | |
+//! | `tenants...` | see [`crate::admin_tenants`] | | |
 //!
 //! This module is text and checks only; sockets are the reactor's ([`crate::reactor`]) and the caller's
 //! ([`crate::admin_client`]).
@@ -21,9 +23,13 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::admin_routes::{self, RouteAction};
+use crate::admin_tenants::{self, TenantAction};
 use crate::nearest;
+use crate::routes::OnBroken;
+use crate::routes::spec::check_path;
 
-const COMMANDS: [&str; 5] = ["control.status", "plane.ping", "links.down", "links.up", "nodes.reboot"];
+const COMMANDS: [&str; 6] =
+    ["control.status", "plane.ping", "links.down", "links.up", "nodes.reboot", "sessions.bind"];
 
 /// A request understood.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,8 +47,19 @@ pub enum Action {
         /// Whether it changes anything.
         changes: bool,
     },
+    /// Bind a session to a path, or to none.
+    Bind {
+        /// Number of the session, from 1.
+        session: u32,
+        /// Ports, none to unbind.
+        path: Vec<u8>,
+        /// Drop what a broken path cannot carry.
+        drop_broken: bool,
+    },
     /// Look at or change the route table.
     Routes(RouteAction),
+    /// Look at or change the tenants.
+    Tenants(TenantAction),
 }
 
 #[derive(Deserialize)]
@@ -55,6 +72,16 @@ struct PortArgs {
 #[serde(deny_unknown_fields)]
 struct NodeArgs {
     node: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct BindArgs {
+    session: u32,
+    #[serde(default)]
+    path: Vec<u64>,
+    #[serde(default)]
+    on_broken: OnBroken,
 }
 
 /// Reads one line.
@@ -108,14 +135,29 @@ fn understand(cmd: &str, args: Value) -> Result<Action, String> {
             check_selector(&node)?;
             plane(op::REBOOT_NODE, 0, node, true)
         }
+        "sessions.bind" => {
+            let BindArgs { session, path, on_broken } = arguments(cmd, args)?;
+            if session == 0 {
+                return Err("sessions are numbered from 1".to_owned());
+            }
+            let path =
+                if path.is_empty() { Vec::new() } else { check_path(&path).map_err(|e| e.to_string())? };
+            Ok(Action::Bind { session, path, drop_broken: on_broken == OnBroken::Drop })
+        }
+        _ if cmd.starts_with("tenants.") => match admin_tenants::understand(cmd, args) {
+            Some(action) => action.map(Action::Tenants),
+            None => Err(unknown(cmd)),
+        },
         _ => match admin_routes::understand(cmd, args) {
             Some(action) => action.map(Action::Routes),
-            None => {
-                let known = COMMANDS.into_iter().chain(admin_routes::COMMANDS);
-                Err(format!("unknown command {cmd:?}{}", nearest::hint(cmd, known)))
-            }
+            None => Err(unknown(cmd)),
         },
     }
+}
+
+fn unknown(cmd: &str) -> String {
+    let known = COMMANDS.into_iter().chain(admin_routes::COMMANDS).chain(admin_tenants::COMMANDS);
+    format!("unknown command {cmd:?}{}", nearest::hint(cmd, known))
 }
 
 pub(crate) fn no_arguments(cmd: &str, args: &Value) -> Result<(), String> {

@@ -14,7 +14,6 @@
 //! A file is one transaction: parts with `more` are only kept; the one without applies all of them or none. With
 //! `sync` the reply comes when every worker has the routes.
 
-use hdrhistogram::Histogram;
 pub use madctl::protocol::{Latency, RoutesDone, RoutesStats};
 use serde::Deserialize;
 use serde_json::Value;
@@ -72,12 +71,6 @@ impl RouteAction {
     pub fn changes(&self) -> bool {
         *self != Self::Stats
     }
-}
-
-/// Percentiles of a histogram of nanoseconds.
-pub(crate) fn latency_of(histogram: &Histogram<u64>) -> Latency {
-    let at = |quantile| histogram.value_at_quantile(quantile);
-    Latency { count: histogram.len(), p50_ns: at(0.5), p99_ns: at(0.99), max_ns: histogram.max() }
 }
 
 #[derive(Deserialize)]

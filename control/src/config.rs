@@ -8,7 +8,8 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 pub use madctl::fabric::path::BUILTIN_PREFIX;
-use madplane_shm::paths::{NameError, PlanePaths};
+use madplane_shm::paths::{DEFAULT_NAME, NameError, PlanePaths};
+use madplane_shm::table::MAX_TENANTS;
 
 /// The fabric of a plane if none is named: 648 hosts.
 pub const DEFAULT_FABRIC: &str = "builtin:fat-tree,radix=36,levels=2";
@@ -34,6 +35,25 @@ pub enum ConfigError {
     /// A value out of range or of the wrong form.
     #[error("{0}")]
     Value(String),
+}
+
+/// How a daemon writes its log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub enum LogFormat {
+    /// Lines for people.
+    #[default]
+    Plain,
+    /// One JSON document a line.
+    Json,
+}
+
+/// Paths of the plane that is meant: `name`, else the environment's `MADPLANE_NAME`, else the default.
+///
+/// # Errors
+/// It cannot be a plane's name.
+pub fn plane_paths(name: Option<&str>) -> Result<PlanePaths, NameError> {
+    let inherited = std::env::var("MADPLANE_NAME").ok().filter(|name| !name.is_empty());
+    PlanePaths::new(name.or(inherited.as_deref()).unwrap_or(DEFAULT_NAME))
 }
 
 /// Where a fabric comes from.
@@ -105,6 +125,10 @@ pub struct RawUpOptions {
     pub strict: bool,
     /// Places of the route table.
     pub dr_table_max: Option<u32>,
+    /// Places of the table of tenants.
+    pub tenants_max: Option<u32>,
+    /// How madctld writes its log.
+    pub log_format: LogFormat,
 }
 
 /// Valid options of a plane to be started.
@@ -113,7 +137,7 @@ pub struct UpOptions {
     paths: PlanePaths,
     fabric: FabricSource,
     plane_arguments: Vec<OsString>,
-    dr_table_max: Option<u32>,
+    control_arguments: Vec<OsString>,
     only_defaults: bool,
 }
 
@@ -150,6 +174,9 @@ impl TryFrom<RawUpOptions> for UpOptions {
         if raw.dr_table_max.is_some_and(|places| !(1..=most).contains(&places)) {
             return Err(ConfigError::Value(format!("a route table has 1 to {most} places")));
         }
+        if raw.tenants_max.is_some_and(|places| places > MAX_TENANTS) {
+            return Err(ConfigError::Value(format!("a table of tenants has at most {MAX_TENANTS} places")));
+        }
         option("--cores", raw.cores.map(Into::into));
         option("--workers", raw.workers.map(|workers| workers.to_string().into()));
         option("--at", raw.at.map(Into::into));
@@ -161,8 +188,16 @@ impl TryFrom<RawUpOptions> for UpOptions {
             }
         }
         let fabric = fabric.unwrap_or_default();
-        let dr_table_max = raw.dr_table_max;
-        Ok(Self { paths, fabric, plane_arguments: arguments, dr_table_max, only_defaults: !given })
+        let mut control_arguments: Vec<OsString> = Vec::new();
+        for (flag, places) in [("--dr-table-max", raw.dr_table_max), ("--tenants-max", raw.tenants_max)] {
+            if let Some(places) = places {
+                control_arguments.extend([flag.into(), places.to_string().into()]);
+            }
+        }
+        if raw.log_format == LogFormat::Json {
+            control_arguments.extend(["--log-format".into(), "json".into()]);
+        }
+        Ok(Self { paths, fabric, plane_arguments: arguments, control_arguments, only_defaults: !given })
     }
 }
 
@@ -185,9 +220,7 @@ impl UpOptions {
     /// Command line of madctld, without the program and `--ready-fd`.
     pub fn control_arguments(&self) -> Vec<OsString> {
         let mut arguments: Vec<OsString> = vec!["--name".into(), self.paths.name().into()];
-        if let Some(places) = self.dr_table_max {
-            arguments.extend(["--dr-table-max".into(), places.to_string().into()]);
-        }
+        arguments.extend(self.control_arguments.iter().cloned());
         arguments
     }
 
@@ -269,13 +302,18 @@ mod tests {
             session_slots: Some(64),
             strict: true,
             dr_table_max: Some(4096),
+            tenants_max: Some(9),
+            log_format: LogFormat::Json,
         };
         let options = UpOptions::try_from(raw).unwrap();
         let expected =
             ["--name", "x", "--fabric", file, "--cores", "1,3-4", "--workers", "2", "--at", "node:1"];
         let further = ["--session-slots", "64", "--no-huge", "--strict"];
         assert_eq!(words(&options), [&expected[..], &further[..]].concat());
-        assert_eq!(options.control_arguments(), ["--name", "x", "--dr-table-max", "4096"]);
+        assert_eq!(
+            options.control_arguments(),
+            ["--name", "x", "--dr-table-max", "4096", "--tenants-max", "9", "--log-format", "json"]
+        );
         assert!(!options.only_defaults());
     }
 
@@ -293,6 +331,8 @@ mod tests {
             (with(|raw| raw.cores = Some("1,,2".into())), "is no list of CPUs"),
             (with(|raw| raw.cores = Some("4-3".into())), "is no list of CPUs"),
             (with(|raw| raw.workers = Some(0)), "1 to 16 workers"),
+            (with(|raw| raw.dr_table_max = Some(65_537)), "1 to 65536 places"),
+            (with(|raw| raw.tenants_max = Some(1025)), "at most 1024 places"),
             (with(|raw| raw.session_slots = Some(3)), "power of two"),
         ] {
             assert!(text.contains(expected) && !text.contains('\n'), "{text}");

@@ -1,32 +1,35 @@
-//! Brings the software table to the workers: batches, publications, and who has them.
+//! Brings the software tables, routes and tenants, to the workers: batches, publications, and who has them.
 //!
 //! Owned by madctld's thread; the only caller of [`RoutePublisher`]. Changes wait for [`Tuning::interval`] after the first
 //! of them, or until there are [`Tuning::threshold`] of them, or for nobody. A publication is in flight until every
-//! worker says in the status segment that it has applied it; the time that takes is `hw_sync_latency`. One that is not
+//! worker says in the status segment that it has applied it; the time that takes is `hw_sync_latency`, kept in the segment. One that is not
 //! applied within [`SYNC_WITHIN`] has failed; it stays published and a worker that wakes up takes it.
 //!
 //! Nothing here sleeps: the caller comes back at [`Publisher::deadline`]. What was published is in shared memory and
 //! survives this process.
 
 use std::collections::VecDeque;
+use std::ops::Deref;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use hdrhistogram::Histogram;
+use madplane_shm::latency::LatencyHistogram;
+use madplane_shm::status::MAX_WORKERS;
 use madplane_shm::table::publish::RoutePublisher;
 use madplane_shm::table::snapshot::TableReader;
-use madplane_shm::table::{MAX_PATH_PORTS, MAX_TENANTS, RouteEntry, TableError, TableOptions, on_broken};
+use madplane_shm::table::{
+    DEFAULT_ROUTES, DEFAULT_TENANTS, MAX_PATH_PORTS, RouteEntry, TableError, TableOptions, on_broken, tenant,
+};
 use tracing::{info, warn};
 
-use crate::routes::{DEFAULT_CAPACITY, OnBroken, Placed, RawRoute, Route, SoftwareTable};
+use crate::routes::{OnBroken, Placed, RawRoute, Route, SoftwareTable};
+use crate::tenants::{self, Tenant, TenantTable};
 use madplane_shm::process;
 
 /// How long workers may take to apply a publication.
 pub const SYNC_WITHIN: Duration = Duration::from_secs(1);
 /// How long a publication looks for its arrival before it lets the other work of madctld go on.
 const LOOK_AT_ONCE_NS: u64 = 20_000;
-/// Places for tenants in a new segment.
-const TENANTS: u32 = MAX_TENANTS;
 
 /// When changes are published.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,6 +46,15 @@ impl Default for Tuning {
     }
 }
 
+/// Places of the table; what is not given stays as it is, or is the default in a new table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Capacities {
+    /// For routes.
+    pub routes: Option<u32>,
+    /// For tenants.
+    pub tenants: Option<u32>,
+}
+
 /// Why a publication did not arrive; one line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("Failed to sync DR table (err=-110): worker {worker} is at generation {applied}, not {generation}, after {} ms", SYNC_WITHIN.as_millis())]
@@ -56,7 +68,7 @@ pub struct SyncError {
 }
 
 /// A publication that has arrived.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Arrival {
     /// Workers that have it; 0 if no plane runs.
     pub workers: usize,
@@ -91,6 +103,32 @@ pub struct Level {
     pub applied_ns: u64,
 }
 
+/// What each worker says of itself; nothing if no plane runs.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Levels {
+    levels: [Level; MAX_WORKERS],
+    count: usize,
+}
+
+impl FromIterator<Level> for Levels {
+    fn from_iter<I: IntoIterator<Item = Level>>(from: I) -> Self {
+        let mut made = Self::default();
+        for (place, level) in made.levels.iter_mut().zip(from) {
+            *place = level;
+            made.count += 1;
+        }
+        made
+    }
+}
+
+impl Deref for Levels {
+    type Target = [Level];
+
+    fn deref(&self) -> &[Level] {
+        &self.levels[..self.count]
+    }
+}
+
 /// The way to the workers.
 #[derive(Debug)]
 pub struct Publisher {
@@ -98,55 +136,40 @@ pub struct Publisher {
     tuning: Tuning,
     due: Option<Instant>,
     flights: VecDeque<Flight>,
-    latency: Histogram<u64>,
     publications: u64,
     failures: u64,
 }
 
 impl Publisher {
-    /// Opens the segment at `path`, or makes it, and rebuilds the software table from it.
-    ///
-    /// Without `capacity` the table keeps the one it has; with another one its routes stay at their places.
+    /// Opens the segment at `path`, or makes it, and rebuilds the software tables from it. Routes and tenants stay at
+    /// their places, whatever the capacities.
     ///
     /// # Errors
-    /// The table cannot be made, mapped or locked, is damaged or of another layout, or has routes at places that a smaller
-    /// one has not. It is then as it was.
-    ///
-    /// # Panics
-    /// Never: the bounds of the histogram are constants.
+    /// The table cannot be made, mapped or locked, is damaged or of another layout, or has something at places that a
+    /// smaller one has not. It is then as it was.
     pub fn open(
         path: &Path,
-        capacity: Option<u32>,
+        capacities: Capacities,
         tuning: Tuning,
-    ) -> Result<(Self, SoftwareTable), TableError> {
-        let former = || TableReader::open(path).ok().map(|reader| reader.options());
-        let routes = capacity.or_else(|| former().map(|options| options.routes)).unwrap_or(DEFAULT_CAPACITY);
-        let tenants = former().map_or(TENANTS, |options| options.tenants);
-        let segment =
-            RoutePublisher::open_or_create(path, TableOptions { routes, tenants }, process::incarnation())?;
+    ) -> Result<(Self, SoftwareTable, TenantTable), TableError> {
+        let former = TableReader::open(path).ok().map(|reader| reader.options());
+        let new = TableOptions { routes: DEFAULT_ROUTES, tenants: DEFAULT_TENANTS };
+        let TableOptions { routes, tenants } = former.unwrap_or(new);
+        let options = TableOptions {
+            routes: capacities.routes.unwrap_or(routes),
+            tenants: capacities.tenants.unwrap_or(tenants),
+        };
+        let segment = RoutePublisher::open_or_create(path, options, process::incarnation())?;
         let interval_ms = u64::try_from(tuning.interval.as_millis()).unwrap_or(u64::MAX);
         segment.set_tuning(interval_ms, u64::try_from(tuning.threshold).unwrap_or(u64::MAX));
-        let mut table = SoftwareTable::new(segment.capacity());
-        for index in 0..segment.capacity() {
-            let Some(entry) = segment.get(index) else { continue };
-            if !placed(&entry).is_some_and(|placed| table.restore(index, placed)) {
-                warn!(index, "a route of the table is not valid or is there twice; it is left alone");
-            }
+        let tenants = restore_tenants(&segment);
+        let routes = restore_routes(&segment, &tenants);
+        if !routes.is_empty() || !tenants.is_empty() {
+            let generation = segment.generation();
+            info!(routes = routes.len(), tenants = tenants.len(), generation, "taken over");
         }
-        if !table.is_empty() {
-            info!(routes = table.len(), generation = segment.generation(), "routes taken over");
-        }
-        let latency = Histogram::new_with_bounds(1, 10_000_000_000, 3).expect("1 ns to 10 s, three digits");
-        let made = Self {
-            segment,
-            tuning,
-            due: None,
-            flights: VecDeque::new(),
-            latency,
-            publications: 0,
-            failures: 0,
-        };
-        Ok((made, table))
+        let flights = VecDeque::new();
+        Ok((Self { segment, tuning, due: None, flights, publications: 0, failures: 0 }, routes, tenants))
     }
 
     /// Says that changes wait; they are published when [`Publisher::deadline`] has come.
@@ -163,17 +186,22 @@ impl Publisher {
     }
 
     /// Publishes what waits, if anything does; the generation that holds all changes so far.
-    pub fn publish(&mut self, table: &mut SoftwareTable, now: Instant) -> u64 {
+    pub fn publish(&mut self, table: &mut SoftwareTable, tenants: &mut TenantTable, now: Instant) -> u64 {
         self.due = None;
-        let changed = table.take_changed();
-        if changed.is_empty() {
-            return self.generation();
+        for place in tenants.take_changed() {
+            match tenants.get(place) {
+                Some(placed) => self.segment.set_tenant(place, &placed.tenant.to_entry(placed.id)),
+                None => self.segment.clear_tenant(place),
+            }
         }
-        for index in changed {
+        for index in table.take_changed() {
             match table.get(index) {
                 Some(placed) => self.segment.set(index, &entry(placed)),
                 None => self.segment.clear(index),
             }
+        }
+        if self.segment.pending() == 0 {
+            return self.generation();
         }
         let published_ns = process::monotonic_ns();
         let generation = self.segment.publish();
@@ -194,7 +222,7 @@ impl Publisher {
     }
 
     /// Looks which publications have arrived, given what each worker has applied; no worker means no plane.
-    pub fn look(&mut self, applied: impl Fn() -> Vec<Level>, now: Instant) -> Vec<Landed> {
+    pub fn look(&mut self, applied: impl Fn() -> Levels, now: Instant) -> Vec<Landed> {
         let mut landed = Vec::new();
         let mut levels = applied();
         while let Some(flight) = self.flights.front().copied() {
@@ -212,12 +240,13 @@ impl Publisher {
                     let latency_ns =
                         last.filter(|_| flight.measured).map(|last| last.saturating_sub(flight.published_ns));
                     if let Some(ns) = latency_ns {
-                        self.latency.saturating_record(ns);
+                        self.segment.sync_latency().record(ns);
                     }
                     Ok(Arrival { workers: levels.len(), latency_ns })
                 }
                 Some(worker) if now.saturating_duration_since(flight.published) >= SYNC_WITHIN => {
                     self.failures += 1;
+                    self.segment.note_failure();
                     let applied = levels.get(worker).map_or(0, |level| level.generation);
                     Err(SyncError { worker, applied, generation: flight.generation })
                 }
@@ -258,10 +287,42 @@ impl Publisher {
         (self.publications, self.failures)
     }
 
-    /// From publication until every worker had it, nanoseconds.
-    pub fn latency(&self) -> &Histogram<u64> {
-        &self.latency
+    /// From publication until every worker had it, of this and all former daemons that wrote the segment.
+    pub fn latency(&self) -> &LatencyHistogram {
+        self.segment.sync_latency()
     }
+
+    /// Counts an error in the segment's distinct error log.
+    pub fn record_error(&self, text: &str) {
+        self.segment.record_error(text, process::unix_ns());
+    }
+}
+
+fn restore_tenants(segment: &RoutePublisher) -> TenantTable {
+    let mut table = TenantTable::new(segment.options().tenants);
+    for place in 0..table.capacity() {
+        let Some(entry) = segment.get_tenant(place) else { continue };
+        let placed = Tenant::from_entry(&entry).map(|tenant| tenants::Placed { tenant, id: entry.id });
+        if !placed.is_some_and(|placed| table.restore(place, placed)) {
+            warn!(place, "a tenant of the table is not valid or is there twice; it is left alone");
+        }
+    }
+    table
+}
+
+fn restore_routes(segment: &RoutePublisher, tenants: &TenantTable) -> SoftwareTable {
+    let mut table = SoftwareTable::new(segment.capacity());
+    let name = |number| {
+        let placed = tenants.get(tenant::place_of(number)?)?;
+        Some(placed.tenant.name().to_owned())
+    };
+    for index in 0..segment.capacity() {
+        let Some(entry) = segment.get(index) else { continue };
+        if !placed(&entry, name).is_some_and(|placed| table.restore(index, placed)) {
+            warn!(index, "a route of the table is not valid or is there twice; it is left alone");
+        }
+    }
+    table
 }
 
 /// A route as it lies in the segment.
@@ -286,13 +347,14 @@ pub fn entry(placed: &Placed) -> RouteEntry {
     }
 }
 
-/// A route of the segment; `None` if it is no valid route.
-pub fn placed(entry: &RouteEntry) -> Option<Placed> {
+/// A route of the segment; `None` if it is no valid route. Tenants are named by number.
+pub fn placed(entry: &RouteEntry, name: impl Fn(u16) -> Option<String>) -> Option<Placed> {
     let path = entry.path.get(..usize::from(entry.path_len))?;
     let raw = RawRoute {
         p_key: entry.p_key.into(),
         priority: entry.priority.into(),
         on_broken: if entry.on_broken == on_broken::FALLBACK { OnBroken::Fallback } else { OnBroken::Drop },
+        tenant: name(entry.tenant),
         ..RawRoute::new(entry.slid, entry.dlid, path)
     };
     Some(Placed { route: Route::try_from(raw).ok()?, tenant: entry.tenant, id: entry.id })
@@ -302,16 +364,25 @@ pub fn placed(entry: &RouteEntry) -> Option<Placed> {
 mod tests {
     use super::*;
     use crate::routes::Change;
+    use crate::tenants::RawTenant;
+
+    fn small() -> Capacities {
+        Capacities { routes: Some(100), tenants: Some(5) }
+    }
 
     fn bench(tuning: Tuning) -> (tempfile::TempDir, Publisher, SoftwareTable) {
         let directory = tempfile::tempdir().unwrap();
-        let (publisher, table) = Publisher::open(&directory.path().join("table"), Some(100), tuning).unwrap();
-        (directory, publisher, table)
+        let opened = Publisher::open(&directory.path().join("table"), small(), tuning).unwrap();
+        (directory, opened.0, opened.1)
+    }
+
+    fn none() -> TenantTable {
+        TenantTable::new(0)
     }
 
     fn add(table: &mut SoftwareTable, dlid: u16) {
         let route = Route::try_from(RawRoute::new(1, dlid, &[1, 2])).unwrap();
-        table.apply(&[Change::Add { route, replace: false }]).unwrap();
+        table.apply(&[Change::Add { route, tenant: 0, replace: false }]).unwrap();
     }
 
     #[test]
@@ -334,10 +405,14 @@ mod tests {
         publisher.note_changes(table.changed(), start + Duration::from_millis(70));
         assert!(publisher.is_due(start + Duration::from_millis(70)), "three wait");
         let before = publisher.generation();
-        let generation = publisher.publish(&mut table, start);
+        let generation = publisher.publish(&mut table, &mut none(), start);
         assert_eq!((generation, publisher.generation()), (before + 1, before + 1));
         assert!(!publisher.is_due(start + Duration::from_secs(9)));
-        assert_eq!(publisher.publish(&mut table, start), generation, "nothing waits, nothing is published");
+        assert_eq!(
+            publisher.publish(&mut table, &mut none(), start),
+            generation,
+            "nothing waits, nothing is published"
+        );
     }
 
     #[test]
@@ -345,18 +420,21 @@ mod tests {
         let (_directory, mut publisher, mut table) = bench(Tuning::default());
         let start = Instant::now();
         add(&mut table, 2);
-        let generation = publisher.publish(&mut table, start);
+        let generation = publisher.publish(&mut table, &mut none(), start);
         let level = |generation| Level { generation, applied_ns: process::monotonic_ns() + 5_000 };
-        assert_eq!(publisher.look(|| vec![level(generation), level(generation - 1)], start), []);
+        assert_eq!(
+            publisher.look(|| [level(generation), level(generation - 1)].into_iter().collect(), start),
+            []
+        );
         assert_eq!(publisher.in_flight(), Some(generation));
         assert!(publisher.deadline(start).is_some());
-        let landed = publisher.look(|| vec![level(generation), level(generation)], start);
+        let landed = publisher.look(|| [level(generation), level(generation)].into_iter().collect(), start);
         let Ok(Arrival { workers: 2, latency_ns: Some(ns) }) = landed[0].outcome else {
             panic!("{landed:?}")
         };
         assert!(ns >= 5_000, "{ns}");
         assert_eq!(
-            (publisher.in_flight(), publisher.latency().len(), publisher.deadline(start)),
+            (publisher.in_flight(), publisher.latency().count(), publisher.deadline(start)),
             (None, 1, None)
         );
     }
@@ -366,11 +444,11 @@ mod tests {
         let (_directory, mut publisher, mut table) = bench(Tuning::default());
         let start = Instant::now();
         add(&mut table, 2);
-        let first = publisher.publish(&mut table, start);
+        let first = publisher.publish(&mut table, &mut none(), start);
         let late = start + SYNC_WITHIN;
         add(&mut table, 3);
-        let second = publisher.publish(&mut table, late);
-        let at = |generation| move || vec![Level { generation, applied_ns: 1 }];
+        let second = publisher.publish(&mut table, &mut none(), late);
+        let at = |generation| move || Levels::from_iter([Level { generation, applied_ns: 1 }]);
         let landed = publisher.look(at(first - 1), late);
         let error = SyncError { worker: 0, applied: first - 1, generation: first };
         assert_eq!(landed, [Landed { generation: first, outcome: Err(error.clone()) }]);
@@ -389,34 +467,60 @@ mod tests {
     fn without_a_worker_there_is_nobody_to_wait_for_and_nothing_to_measure() {
         let (_directory, mut publisher, mut table) = bench(Tuning::default());
         add(&mut table, 2);
-        let generation = publisher.publish(&mut table, Instant::now());
-        let landed = publisher.look(Vec::new, Instant::now());
+        let generation = publisher.publish(&mut table, &mut none(), Instant::now());
+        let landed = publisher.look(Levels::default, Instant::now());
         let outcome = Ok(Arrival { workers: 0, latency_ns: None });
         assert_eq!(landed, [Landed { generation, outcome }]);
-        assert_eq!(publisher.latency().len(), 0);
+        assert_eq!(publisher.latency().count(), 0);
     }
 
     #[test]
-    fn the_table_is_rebuilt_from_the_segment_place_by_place() {
-        let (directory, mut publisher, mut table) = bench(Tuning::default());
+    fn the_tables_are_rebuilt_from_the_segment_place_by_place() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("table");
+        let (mut publisher, mut table, mut tenants) =
+            Publisher::open(&path, small(), Tuning::default()).unwrap();
         for dlid in 2..40 {
             add(&mut table, dlid);
         }
-        table.apply(&[Change::Remove((1, 2)), Change::Remove((1, 30))]).unwrap();
-        publisher.publish(&mut table, Instant::now());
-        let image =
-            |table: &SoftwareTable| (0..100).map(|index| table.get(index).cloned()).collect::<Vec<_>>();
-        let before = image(&table);
-        let path = directory.path().join("table");
-        for capacity in [None, Some(200), Some(100), None] {
+        let tenant = |name: &str| Tenant::try_from(RawTenant { rate: 9, ..RawTenant::new(name) }).unwrap();
+        let new = |name: &str| tenants::Change::Add { tenant: tenant(name), replace: false };
+        tenants.apply(&[new("red"), new("blue"), new("green")]).unwrap();
+        tenants.apply(&[tenants::Change::Remove("red".into())]).unwrap();
+        let raw = RawRoute { tenant: Some("blue".into()), ..RawRoute::new(7, 8, &[1]) };
+        let of_blue = Change::Add {
+            route: Route::try_from(raw).unwrap(),
+            tenant: tenants.number("blue").unwrap(),
+            replace: false,
+        };
+        table.apply(&[Change::Remove((1, 2)), Change::Remove((1, 30)), of_blue]).unwrap();
+        publisher.publish(&mut table, &mut tenants, Instant::now());
+        let image = |table: &SoftwareTable, tenants: &TenantTable| {
+            let routes = (0..100).map(|index| table.get(index).cloned()).collect::<Vec<_>>();
+            (routes, tenants.iter().map(|(place, placed)| (place, placed.clone())).collect::<Vec<_>>())
+        };
+        let before = image(&table, &tenants);
+        let sizes = |routes, tenants| Capacities { routes, tenants };
+        for capacities in [
+            sizes(None, None),
+            sizes(Some(200), None),
+            sizes(Some(100), Some(1024)),
+            sizes(None, Some(3)),
+            sizes(None, None),
+        ] {
             drop(publisher);
-            (publisher, table) = Publisher::open(&path, capacity, Tuning::default()).unwrap();
-            assert_eq!(image(&table), before, "{capacity:?}");
-            assert_eq!(table.changed(), 0);
+            (publisher, table, tenants) = Publisher::open(&path, capacities, Tuning::default()).unwrap();
+            assert_eq!(image(&table, &tenants), before, "{capacities:?}");
+            assert_eq!((table.changed(), tenants.changed()), (0, 0));
         }
-        assert_eq!(table.capacity(), 100);
+        assert_eq!((table.capacity(), tenants.capacity()), (100, 3));
         drop(publisher);
-        let error = Publisher::open(&path, Some(10), Tuning::default()).unwrap_err();
-        assert!(error.to_string().contains("a table of 10 routes would lose it"), "{error}");
+        for (capacities, expected) in [
+            (sizes(Some(10), None), "a table of 10 routes would lose it"),
+            (sizes(None, Some(2)), "a table of 2"),
+        ] {
+            let error = Publisher::open(&path, capacities, Tuning::default()).unwrap_err();
+            assert!(error.to_string().contains(expected), "{error}");
+        }
     }
 }

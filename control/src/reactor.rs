@@ -29,6 +29,7 @@ use crate::admin_peer::{AdminPeer, PeerState};
 use crate::locks::{DaemonLock, LockError};
 use crate::plane_link::{Change, LinkSources, PlaneLink};
 use crate::poller::{Interest, Poller, Ready};
+use crate::publish::Capacities;
 use crate::route_desk::RouteDesk;
 use madplane_shm::process;
 
@@ -122,11 +123,11 @@ impl std::fmt::Debug for Reactor {
 
 impl Reactor {
     /// Takes the lock of madctld, opens the route table and the admin socket (replacing a stale one) and gets ready for
-    /// signals. Without `table_capacity` the table keeps the capacity it has.
+    /// signals.
     ///
     /// # Errors
     /// See [`ReactorError`].
-    pub fn open(paths: PlanePaths, table_capacity: Option<u32>) -> Result<Self, ReactorError> {
+    pub fn open(paths: PlanePaths, capacities: Capacities) -> Result<Self, ReactorError> {
         let system = |what: String| move |source| ReactorError::System { what, source };
         std::fs::create_dir_all(paths.run_dir())
             .map_err(system(format!("runtime directory {}", paths.run_dir().display())))?;
@@ -136,7 +137,7 @@ impl Reactor {
                 ReactorError::System { what: format!("lock file {}", path.display()), source }
             }
         })?;
-        let routes = RouteDesk::open(&paths.table_segment(), table_capacity)?;
+        let routes = RouteDesk::open(&paths.table_segment(), capacities)?;
         let listener = listen(paths.admin_socket())
             .map_err(system(format!("admin socket {}", paths.admin_socket().display())))?;
         let (signals, write_end) = UnixStream::pair().map_err(system("signal pipe".to_owned()))?;
@@ -453,7 +454,9 @@ impl Reactor {
         let changes = match &action {
             Action::Status => return Some(Reply::done(id, &self.status())),
             Action::Plane { changes, .. } => *changes,
+            Action::Bind { .. } => true,
             Action::Routes(action) => action.changes(),
+            Action::Tenants(action) => action.changes(),
         };
         if changes && !may_change {
             return Some(Reply::failed(id, "only root and the user who runs madctld may change the plane"));
@@ -464,22 +467,32 @@ impl Reactor {
                 format!("more than {MAX_UNDER_WAY} commands under way; wait for answers"),
             ));
         }
-        let (kind, value, selector) = match action {
-            Action::Plane { kind, value, selector, .. } => (kind, value, selector),
+        let number = self.next_command;
+        let command = match action {
+            Action::Plane { kind, value, selector, .. } => {
+                let command = Command::about(number, kind, value, &selector);
+                let Some(command) = command else {
+                    return Some(Reply::failed(id, "the name of a node is longer than 192 bytes"));
+                };
+                command
+            }
+            Action::Bind { session, path, drop_broken } => {
+                // the plane counts from 0
+                let slot = session.saturating_sub(1);
+                let Some(command) = Command::bind_session(number, slot, &path, drop_broken) else {
+                    return Some(Reply::failed(id, "a path has 1 to 63 ports"));
+                };
+                command
+            }
             Action::Routes(action) => {
                 let reply = self.routes.carry_out(peer, id, action, now);
-                if reply.is_none()
-                    && let Some(peer) = self.peers.get_mut(&peer)
-                {
-                    peer.command_given();
-                }
-                return reply;
+                return self.unless_waiting(peer, reply);
+            }
+            Action::Tenants(action) => {
+                let reply = self.routes.carry_out_tenants(peer, id, action, now);
+                return self.unless_waiting(peer, reply);
             }
             Action::Status => return None,
-        };
-        let number = self.next_command;
-        let Some(command) = Command::about(number, kind, value, &selector) else {
-            return Some(Reply::failed(id, "the name of a node is longer than 192 bytes"));
         };
         if let Err(error) = self.link.send(&command) {
             return Some(Reply::failed(id, error.to_string()));
@@ -490,9 +503,20 @@ impl Reactor {
             peer.command_given();
         }
         if changes {
-            info!(kind, value, selector, "command given to the plane");
+            let (kind, value) = (command.kind, command.value);
+            info!(kind, value, "command given to the plane");
         }
         None
+    }
+
+    /// Remembers that a client waits for an answer, if it has not got one yet.
+    fn unless_waiting(&mut self, peer: u64, reply: Option<Reply>) -> Option<Reply> {
+        if reply.is_none()
+            && let Some(peer) = self.peers.get_mut(&peer)
+        {
+            peer.command_given();
+        }
+        reply
     }
 
     fn status(&self) -> ControlStatus {

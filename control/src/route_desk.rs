@@ -1,4 +1,4 @@
-//! The part of madctld that deals with routes: changes, files, publications, and who waits for them.
+//! The part of madctld that deals with routes and tenants: changes, files, publications, and who waits for them.
 //!
 //! Owned by the reactor, on its thread. Invariants: a request is answered once; a request that waits for the workers is
 //! answered when all of them have its publication, or after [`crate::publish::SYNC_WITHIN`]; a file that comes in
@@ -13,12 +13,16 @@ use madplane_shm::paths::PlanePaths;
 use madplane_shm::status::{MAX_WORKERS, Status};
 use madplane_shm::sync::Ordering::{Acquire, Relaxed};
 use serde_json::Value;
-use tracing::{debug, error, info, warn};
+use tracing::{debug, error, warn};
 
 use crate::admin::Reply;
-use crate::admin_routes::{self, RouteAction, RoutesDone, RoutesStats};
-use crate::publish::{Landed, Level, Publisher, Tuning};
-use crate::routes::{Change, Route, SoftwareTable, TableError};
+use crate::admin_routes::{Latency, RouteAction, RoutesDone, RoutesStats};
+use crate::admin_tenants::TenantsDone;
+use crate::publish::{Arrival, Capacities, Landed, Level, Levels, Publisher, Tuning};
+use crate::routes::{self, Route, SoftwareTable, TableError};
+use crate::tenants::{Tenant, TenantTable};
+
+mod tenants;
 
 /// A line of one kind is logged at most so often.
 const LOG_PAUSE: Duration = Duration::from_secs(1);
@@ -42,19 +46,45 @@ impl LogLimit {
     }
 }
 
+/// What a change of either table did, without what is known only when the workers have it.
+#[derive(Debug)]
+enum Change {
+    Routes(RoutesDone),
+    Tenants(TenantsDone),
+}
+
+impl Change {
+    /// The answer to who wanted it.
+    fn reply(self, id: Value, arrival: Option<Arrival>) -> Reply {
+        let synced = arrival.is_some();
+        let Arrival { workers, latency_ns: hw_sync_latency_ns } = arrival.unwrap_or_default();
+        match self {
+            Self::Routes(done) => {
+                Reply::done(id, &RoutesDone { synced, workers, hw_sync_latency_ns, ..done })
+            }
+            Self::Tenants(done) => {
+                Reply::done(id, &TenantsDone { synced, workers, hw_sync_latency_ns, ..done })
+            }
+        }
+    }
+}
+
 struct Waiting {
     peer: u64,
     id: Value,
-    done: RoutesDone,
+    generation: u64,
+    change: Change,
 }
 
-/// Routes of madctld.
+/// Routes and tenants of madctld.
 pub struct RouteDesk {
     table: SoftwareTable,
+    tenants: TenantTable,
     publisher: Publisher,
     status: Option<Status>,
     /// Parts of files, by client, with the numbers of their lines.
     staged: HashMap<u64, Vec<(u32, Route)>>,
+    staged_tenants: HashMap<u64, Vec<(u32, Tenant)>>,
     waiting: Vec<Waiting>,
     full_log: LogLimit,
     late_log: LogLimit,
@@ -62,7 +92,11 @@ pub struct RouteDesk {
 
 impl std::fmt::Debug for RouteDesk {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("RouteDesk").field("routes", &self.table.len()).finish_non_exhaustive()
+        let (routes, tenants) = (self.table.len(), self.tenants.len());
+        f.debug_struct("RouteDesk")
+            .field("routes", &routes)
+            .field("tenants", &tenants)
+            .finish_non_exhaustive()
     }
 }
 
@@ -71,13 +105,15 @@ impl RouteDesk {
     ///
     /// # Errors
     /// As [`Publisher::open`].
-    pub fn open(path: &Path, capacity: Option<u32>) -> Result<Self, madplane_shm::table::TableError> {
-        let (publisher, table) = Publisher::open(path, capacity, Tuning::default())?;
+    pub fn open(path: &Path, capacities: Capacities) -> Result<Self, madplane_shm::table::TableError> {
+        let (publisher, table, tenants) = Publisher::open(path, capacities, Tuning::default())?;
         Ok(Self {
             table,
+            tenants,
             publisher,
             status: None,
             staged: HashMap::new(),
+            staged_tenants: HashMap::new(),
             waiting: Vec::new(),
             full_log: LogLimit::default(),
             late_log: LogLimit::default(),
@@ -99,20 +135,21 @@ impl RouteDesk {
     /// A client is gone, and with it what it had not finished.
     pub fn forget(&mut self, peer: u64) {
         self.staged.remove(&peer);
+        self.staged_tenants.remove(&peer);
         self.waiting.retain(|waiting| waiting.peer != peer);
     }
 
-    /// Carries out a request; the reply, unless the workers have to have it first.
+    /// Carries out a request about routes; the reply, unless the workers have to have it first.
     pub fn carry_out(&mut self, peer: u64, id: Value, action: RouteAction, now: Instant) -> Option<Reply> {
         let changed = match action {
             RouteAction::Stats => return Some(Reply::done(id, &self.stats())),
             RouteAction::Sync => Ok((RoutesDone::default(), true)),
             RouteAction::Add { route, replace, sync } => {
-                let change = Change::Add { route, replace };
-                self.change(&[change]).map_err(|refused| refused.1).map(|done| (done, sync))
+                self.add(vec![route], replace).map_err(|refused| refused.1).map(|done| (done, sync))
             }
             RouteAction::Remove { key, sync } => {
-                self.change(&[Change::Remove(key)]).map_err(|refused| refused.1).map(|done| (done, sync))
+                let change = [routes::Change::Remove(key)];
+                self.change(&change).map_err(|refused| refused.1).map(|done| (done, sync))
             }
             RouteAction::Flush { sync } => {
                 let removed = self.table.clear().removed;
@@ -128,42 +165,65 @@ impl RouteDesk {
                 self.load(peer, replace).map(|done| (done, sync))
             }
         };
-        let (done, sync) = match changed {
-            Ok(changed) => changed,
-            Err(text) => return Some(Reply::failed(id, text)),
-        };
-        if !sync {
-            self.publisher.note_changes(self.table.changed(), now);
-            let done = self.describe(done);
-            if self.publisher.is_due(now) {
-                self.publisher.publish(&mut self.table, now);
-            }
-            return Some(Reply::done(id, &done));
+        match changed {
+            Ok((done, sync)) => self.bring(peer, id, Change::Routes(done), sync, now),
+            Err(text) => Some(Reply::failed(id, text)),
         }
-        let generation = self.publisher.publish(&mut self.table, now);
-        let done = RoutesDone { generation, ..self.describe(done) };
+    }
+
+    /// Publishes a change at once or lets it wait for others; the reply, unless the workers have to have it first.
+    fn bring(&mut self, peer: u64, id: Value, change: Change, sync: bool, now: Instant) -> Option<Reply> {
+        if !sync {
+            self.publisher.note_changes(self.table.changed() + self.tenants.changed(), now);
+            let change = self.describe_change(change);
+            if self.publisher.is_due(now) {
+                self.publish(now);
+            }
+            return Some(change.reply(id, None));
+        }
+        let generation = self.publish(now);
+        let change = self.describe_change(change);
         let levels = self.applied();
         if !self.publisher.follow_up(&levels, now) {
-            return Some(Reply::done(id, &RoutesDone { synced: true, workers: levels.len(), ..done }));
+            return Some(change.reply(id, Some(Arrival { workers: levels.len(), latency_ns: None })));
         }
-        self.waiting.push(Waiting { peer, id, done });
+        self.waiting.push(Waiting { peer, id, generation, change });
         None
     }
 
+    fn publish(&mut self, now: Instant) -> u64 {
+        self.publisher.publish(&mut self.table, &mut self.tenants, now)
+    }
+
+    /// Puts routes in, all or none.
+    fn add(&mut self, routes: Vec<Route>, replace: bool) -> Result<RoutesDone, (usize, String)> {
+        let mut changes = Vec::with_capacity(routes.len());
+        for route in routes {
+            let tenant = match route.tenant() {
+                None => 0,
+                Some(name) => self
+                    .tenants
+                    .number(name)
+                    .ok_or_else(|| (changes.len(), self.tenants.unknown(name).to_string()))?,
+            };
+            changes.push(routes::Change::Add { route, tenant, replace });
+        }
+        self.change(&changes)
+    }
+
     fn load(&mut self, peer: u64, replace: bool) -> Result<RoutesDone, String> {
-        let lines = self.staged.remove(&peer).unwrap_or_default();
-        let changes: Vec<Change> =
-            lines.iter().map(|(_, route)| Change::Add { route: route.clone(), replace }).collect();
-        self.change(&changes).map_err(|(position, text)| {
-            let line = lines.get(position).map_or(0, |(line, _)| *line);
+        let (lines, routes): (Vec<u32>, _) =
+            self.staged.remove(&peer).unwrap_or_default().into_iter().unzip();
+        self.add(routes, replace).map_err(|(position, text)| {
+            let line = lines.get(position).copied().unwrap_or(0);
             format!("line {line}: {text}")
         })
     }
 
-    fn change(&mut self, changes: &[Change]) -> Result<RoutesDone, (usize, String)> {
+    fn change(&mut self, changes: &[routes::Change]) -> Result<RoutesDone, (usize, String)> {
         match self.table.apply(changes) {
             Ok(applied) => {
-                info!(
+                debug!(
                     version = applied.version,
                     added = applied.added,
                     replaced = applied.replaced,
@@ -174,17 +234,29 @@ impl RouteDesk {
                 Ok(RoutesDone { added, replaced, removed, ..RoutesDone::default() })
             }
             Err(refused) => {
-                if let TableError::Full { capacity, .. } = refused.why
-                    && let Some(unlogged) = self.full_log.admit(Instant::now())
-                {
-                    warn!(unlogged, "DR table full (max={capacity}), refusing route");
+                if let TableError::Full { capacity, .. } = refused.why {
+                    self.table_full(&format!("DR table full (max={capacity}), refusing route"));
                 }
                 Err((refused.position, refused.why.to_string()))
             }
         }
     }
 
-    /// Fills in how the table is now.
+    fn table_full(&mut self, text: &str) {
+        self.publisher.record_error(text);
+        if let Some(unlogged) = self.full_log.admit(Instant::now()) {
+            warn!(unlogged, "{text}");
+        }
+    }
+
+    /// Fills in how the tables are now.
+    fn describe_change(&self, change: Change) -> Change {
+        match change {
+            Change::Routes(done) => Change::Routes(self.describe(done)),
+            Change::Tenants(done) => Change::Tenants(self.describe_tenants(done)),
+        }
+    }
+
     fn describe(&self, done: RoutesDone) -> RoutesDone {
         RoutesDone {
             version: self.table.version(),
@@ -203,19 +275,19 @@ impl RouteDesk {
             generation: self.publisher.generation(),
             routes: self.table.len(),
             capacity: self.table.capacity(),
-            unpublished: self.table.changed(),
+            unpublished: self.table.changed() + self.tenants.changed(),
             sync_interval_ms: u64::try_from(tuning.interval.as_millis()).unwrap_or(u64::MAX),
             sync_threshold: tuning.threshold,
             publications,
             failures,
-            hw_sync_latency: admin_routes::latency_of(self.publisher.latency()),
+            hw_sync_latency: Latency::of(self.publisher.latency()),
         }
     }
 
     /// Does what has become due; replies to those who waited.
     pub fn on_time(&mut self, now: Instant) -> Vec<(u64, Reply)> {
         if self.publisher.is_due(now) {
-            self.publisher.publish(&mut self.table, now);
+            self.publish(now);
         }
         let status = self.status.as_ref();
         let landed = self.publisher.look(|| applied(status), now);
@@ -228,25 +300,26 @@ impl RouteDesk {
                 debug!(landed.generation, arrival.workers, arrival.latency_ns, "routes are with the workers");
             }
             Err(late) => {
+                let worker = late.worker;
+                self.publisher.record_error(&format!("Failed to sync DR table (err=-110): worker {worker}"));
                 if let Some(unlogged) = self.late_log.admit(Instant::now()) {
                     error!(unlogged, "{late}");
                 }
             }
         }
-        let (now, later) = std::mem::take(&mut self.waiting)
+        let mut replies = Vec::new();
+        let (now, later): (Vec<Waiting>, _) = std::mem::take(&mut self.waiting)
             .into_iter()
-            .partition(|waiting| waiting.done.generation <= landed.generation);
+            .partition(|waiting| waiting.generation <= landed.generation);
         self.waiting = later;
-        let reply = |waiting: Waiting| match &landed.outcome {
-            Ok(arrival) => {
-                let (workers, hw_sync_latency_ns) = (arrival.workers, arrival.latency_ns);
-                let done = RoutesDone { synced: true, workers, hw_sync_latency_ns, ..waiting.done };
-                (waiting.peer, Reply::done(waiting.id, &done))
-            }
-            Err(late) => (waiting.peer, Reply::failed(waiting.id, late.to_string())),
-        };
-        let now: Vec<Waiting> = now;
-        now.into_iter().map(reply).collect()
+        for Waiting { peer, id, change, .. } in now {
+            let reply = match &landed.outcome {
+                Ok(arrival) => change.reply(id, Some(*arrival)),
+                Err(late) => Reply::failed(id, late.to_string()),
+            };
+            replies.push((peer, reply));
+        }
+        replies
     }
 
     /// When [`RouteDesk::on_time`] wants to be called next.
@@ -256,17 +329,17 @@ impl RouteDesk {
 
     /// Publishes what waits, for the last time.
     pub fn finish(&mut self, now: Instant) {
-        self.publisher.publish(&mut self.table, now);
+        self.publish(now);
     }
 
-    fn applied(&self) -> Vec<Level> {
+    fn applied(&self) -> Levels {
         applied(self.status.as_ref())
     }
 }
 
 /// What each worker has applied; nothing if no plane runs.
-fn applied(status: Option<&Status>) -> Vec<Level> {
-    let Some(status) = status else { return Vec::new() };
+fn applied(status: Option<&Status>) -> Levels {
+    let Some(status) = status else { return Levels::default() };
     let workers = usize::try_from(status.plane().workers.load(Relaxed)).unwrap_or(MAX_WORKERS);
     let level = |index| {
         let block = status.worker(index);

@@ -13,8 +13,6 @@ use std::collections::{BTreeSet, HashMap};
 pub use madctl::route as spec;
 pub use madctl::route::{Key, OnBroken, RawRoute, Route, RouteError, show_key};
 
-/// Places of a table if none are asked for.
-pub const DEFAULT_CAPACITY: u32 = 1024;
 /// Most places of a table.
 pub const MAX_CAPACITY: u32 = 65_536;
 
@@ -25,6 +23,8 @@ pub enum Change {
     Add {
         /// The route.
         route: Route,
+        /// Number of the tenant that it names, 0 without.
+        tenant: u16,
         /// Whether it may take the place of another.
         replace: bool,
     },
@@ -147,7 +147,7 @@ impl SoftwareTable {
                     self.changed.insert(index);
                     applied.removed += 1;
                 }
-                Change::Add { route, .. } => {
+                Change::Add { route, tenant, .. } => {
                     let key = route.key();
                     let index = match self.by_key.get(&key) {
                         Some(index) => {
@@ -159,7 +159,7 @@ impl SoftwareTable {
                             self.free.pop_first().expect("the check counted the free places")
                         }
                     };
-                    let placed = Placed { route: route.clone(), tenant: 0, id: self.next_id };
+                    let placed = Placed { route: route.clone(), tenant: *tenant, id: self.next_id };
                     self.next_id += 1;
                     self.places[index as usize] = Some(placed);
                     self.by_key.insert(key, index);
@@ -187,7 +187,7 @@ impl SoftwareTable {
                     }
                     free += 1;
                 }
-                Change::Add { route, replace } => {
+                Change::Add { route, replace, .. } => {
                     let key = route.key();
                     if touched.insert(key, true).is_some() {
                         return refuse(TableError::Twice(key));
@@ -219,6 +219,12 @@ impl SoftwareTable {
     pub fn find(&self, key: Key) -> Option<(u32, &Placed)> {
         let index = *self.by_key.get(&key)?;
         Some((index, self.places.get(index as usize)?.as_ref()?))
+    }
+
+    /// Keys of the routes of a tenant, by place.
+    pub fn of_tenant(&self, number: u16) -> Vec<Key> {
+        let of = |placed: &&Placed| placed.tenant == number;
+        self.places.iter().flatten().filter(of).map(|placed| placed.route.key()).collect()
     }
 
     /// The route in a place.
@@ -266,7 +272,7 @@ mod tests {
     }
 
     fn add(slid: u16, dlid: u16) -> Change {
-        Change::Add { route: route(slid, dlid), replace: false }
+        Change::Add { route: route(slid, dlid), tenant: 0, replace: false }
     }
 
     /// Everything that can be seen of a table.
@@ -319,10 +325,11 @@ mod tests {
         let mut table = SoftwareTable::new(2);
         table.apply(&[add(1, 2)]).unwrap();
         let other = Route::try_from(RawRoute::new(1, 2, &[9])).unwrap();
-        let applied = table.apply(&[Change::Add { route: other, replace: true }]).unwrap();
+        let applied = table.apply(&[Change::Add { route: other, tenant: 5, replace: true }]).unwrap();
         assert_eq!((applied.added, applied.replaced), (0, 1));
         let (index, placed) = table.find((1, 2)).unwrap();
         assert_eq!((index, placed.id, placed.route.ports().as_str()), (0, 2, "9"));
+        assert_eq!((table.of_tenant(5), table.of_tenant(0)), (vec![(1, 2)], vec![]));
     }
 
     #[test]

@@ -12,6 +12,8 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
+use madplane_shm::table::tenant::number_of;
+
 pub use madctl::tenant as spec;
 pub use madctl::tenant::{Priority, RawTenant, SmpRight, Tenant, TenantError};
 
@@ -220,7 +222,7 @@ impl TenantTable {
 
     /// Number of a name, from 1, as sessions and routes carry it.
     pub fn number(&self, name: &str) -> Option<u16> {
-        self.find(name).and_then(|(index, _)| number_of(index))
+        self.find(name).map(|(index, _)| number_of(index))
     }
 
     /// The tenant in a place.
@@ -262,11 +264,6 @@ impl TenantTable {
     pub fn version(&self) -> u64 {
         self.version
     }
-}
-
-/// Number of the tenant in a place.
-pub fn number_of(index: u32) -> Option<u16> {
-    u16::try_from(index.checked_add(1)?).ok()
 }
 
 #[cfg(test)]

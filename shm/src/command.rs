@@ -154,3 +154,29 @@ impl Event {
         store_padded(&mut self.text, text);
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_binds_a_session_to_a_path_and_says_no_more_ports_than_a_path_has() {
+        for ports in [&[9; 63][..], &[1, 0, 255], &[]] {
+            let bind = Command::bind_session(5, 7, ports, true).unwrap();
+            assert_eq!((bind.id, bind.kind, bind.value), (5, ask::BIND_SESSION, 7));
+            assert_eq!((bind.flags, bind.path()), (flag::DROP_BROKEN, Some(ports)));
+        }
+        assert_eq!(Command::bind_session(5, 7, &[1], false).unwrap().flags, 0);
+        assert!(Command::bind_session(5, 7, &[1; 64], true).is_none());
+        for path_len in [64, 192, 193, u32::MAX] {
+            assert_eq!(Command { path_len, ..Command::default() }.path(), None, "{path_len}");
+        }
+    }
+
+    #[test]
+    fn a_selector_travels_whole_or_not_at_all() {
+        let longest = "x".repeat(192);
+        assert_eq!(Command::about(1, ask::SET_LINK, 1, &longest).unwrap().selector(), longest);
+        assert!(Command::about(1, ask::SET_LINK, 1, &"x".repeat(193)).is_none());
+    }
+}

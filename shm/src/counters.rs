@@ -77,6 +77,30 @@ mod tests {
     use super::Counter;
 
     #[test]
+    fn numbers_labels_and_stages_are_the_published_ones() {
+        let published = [
+            "0 session_mads_received -",
+            "1 session_mads_sent -",
+            "2 shard_mads_received -",
+            "3 shard_mads_sent -",
+            "4 shard_link_events -",
+            "5 doorbells_rung -",
+            "6 dr_cache_hit dr_table",
+            "7 dr_cache_miss dr_table",
+            "8 classify_accepted classify",
+            "9 acl_checked acl",
+            "10 dlid_routed dlid",
+            "11 sl2vl_checked sl2vl",
+            "12 pkey_checked pkey",
+            "13 dr_table_looked_up dr_table",
+            "14 reserved_mads_received -",
+        ];
+        let stage = |counter: &Counter| counter.stage().map_or("-", |stage| stage.label());
+        let now = Counter::ALL.iter().map(|c| format!("{} {} {}", *c as u8, c.label(), stage(c)));
+        assert_eq!(now.collect::<Vec<_>>(), published);
+    }
+
+    #[test]
     fn ids_are_dense_and_labels_unique() {
         let mut labels = Vec::new();
         for (index, counter) in Counter::ALL.iter().enumerate() {

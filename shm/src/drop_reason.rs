@@ -122,6 +122,66 @@ drop_reasons! {
 #[cfg(test)]
 mod tests {
     use super::DropReason;
+    use crate::stage::Stage;
+
+    #[test]
+    fn numbers_labels_and_stages_are_the_published_ones() {
+        let published = [
+            "0 drop_base_version classify",
+            "1 drop_malformed classify",
+            "2 drop_class_qp classify",
+            "3 drop_arrival_port_down smi",
+            "4 drop_permissive_lid dlid",
+            "5 drop_not_our_lid dlid",
+            "6 drop_hop_count smi",
+            "7 drop_hop_pointer smi",
+            "8 drop_relay_by_adapter smi",
+            "9 drop_path_port smi",
+            "10 drop_path_port_down smi",
+            "11 drop_dlid_invalid dlid",
+            "12 drop_multicast dlid",
+            "13 drop_above_fdb_top dlid",
+            "14 drop_no_route dlid",
+            "15 drop_route_port dlid",
+            "16 drop_route_loop dlid",
+            "17 drop_route_port_down dlid",
+            "18 drop_hop_limit dlid",
+            "19 drop_m_key agent",
+            "20 drop_p_key pkey",
+            "21 drop_q_key agent",
+            "22 drop_partition_enforcement pkey",
+            "23 drop_sl_to_vl sl2vl",
+            "24 drop_no_agent agent",
+            "25 drop_no_transaction agent",
+            "26 drop_session_full egress",
+            "27 drop_shard_full egress",
+            "28 drop_unknown_agent classify",
+            "29 drop_sender_invalid classify",
+            "30 drop_trap_repress_unmatched agent",
+            "31 drop_trap_queue_full agent",
+            "32 drop_session_gone egress",
+            "33 drop_route_broken dr_table",
+            "34 drop_tenant_class acl",
+            "35 drop_tenant_smp_get acl",
+            "36 drop_tenant_smp_set acl",
+            "37 drop_tenant_scope acl",
+            "38 drop_tenant_p_key pkey",
+            "39 drop_tenant_receiver_p_key pkey",
+            "40 drop_tenant_rate acl",
+            "41 drop_tenant_gone acl",
+        ];
+        let now = DropReason::ALL.iter().map(|r| format!("{} {} {}", *r as u8, r.label(), r.stage().label()));
+        assert_eq!(now.collect::<Vec<_>>(), published);
+    }
+
+    #[test]
+    fn every_stage_has_a_label_of_its_own_and_a_reason_to_drop() {
+        let labels: std::collections::BTreeSet<_> = Stage::ALL.iter().map(|stage| stage.label()).collect();
+        assert_eq!(labels.len(), Stage::ALL.len());
+        for stage in Stage::ALL {
+            assert!(DropReason::ALL.iter().any(|reason| reason.stage() == *stage), "{}", stage.label());
+        }
+    }
 
     #[test]
     fn ids_are_dense_and_in_order() {

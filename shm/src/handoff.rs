@@ -467,6 +467,26 @@ mod tests {
     }
 
     #[test]
+    fn a_request_names_its_tenant_and_its_path() {
+        let request = Request::with_selector(op::ATTACH, "node-1:2").unwrap();
+        assert_eq!((request.tenant().as_str(), request.of_tenant("").unwrap().tenant().as_str()), ("", ""));
+        let longest = "t".repeat(31);
+        let named = request.of_tenant(&longest).unwrap();
+        assert_eq!((named.tenant(), named.selector()), (longest, "node-1:2".to_owned()));
+        assert_eq!(named.of_tenant("blue").unwrap().tenant(), "blue");
+        assert!(request.of_tenant(&"t".repeat(32)).is_none());
+        for ports in [&[9; 63][..], &[1, 0, 255], &[]] {
+            let bind = Request::bind_path(ports, true).unwrap();
+            assert_eq!((bind.op, bind.flags, bind.path()), (op::BIND_PATH, flag::DROP_BROKEN, Some(ports)));
+        }
+        assert_eq!(Request::bind_path(&[1], false).unwrap().flags, 0);
+        assert!(Request::bind_path(&[1; 64], false).is_none());
+        for value in [64, 160, 161, u32::MAX] {
+            assert_eq!(Request { value, ..Request::default() }.path(), None, "{value}");
+        }
+    }
+
+    #[test]
     fn a_selector_that_does_not_fit_is_refused() {
         assert!(Request::with_selector(op::ATTACH, &"x".repeat(SELECTOR_BYTES + 1)).is_none());
     }

@@ -332,6 +332,8 @@ impl Status {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::table::on_broken;
+    use crate::table::tenant::service_class;
 
     #[test]
     fn a_reader_sees_what_the_writer_stored_and_errors_are_kept_once() {
@@ -355,6 +357,49 @@ mod tests {
         assert_eq!(record.first_unix_ns.load(Ordering::Relaxed), 1);
         assert_eq!(record.last_unix_ns.load(Ordering::Relaxed), 3);
         assert_eq!(reader.error(1).count.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn a_session_shows_its_tenant_class_and_path() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("status");
+        let writer = Status::create(&path, Incarnation::default()).unwrap();
+        let reader = Status::open(&path).unwrap();
+        for at in [0, MAX_SESSIONS - 1] {
+            let session = writer.session(at);
+            session.tenant.store(1024, Ordering::Relaxed);
+            session.class.store(u32::from(service_class::RESERVED), Ordering::Relaxed);
+            session.tenant_name.store("blue");
+            for ports in [&[7; 63][..], &[1, 2, 255], &[]] {
+                session.store_path(ports, on_broken::DROP);
+                assert_eq!(reader.session(at).bound_path(), ports);
+            }
+            let seen = reader.session(at);
+            assert_eq!((seen.tenant.load(Ordering::Relaxed), seen.tenant_name.load()), (1024, "blue".into()));
+            assert_eq!(seen.path_on_broken.load(Ordering::Relaxed), u32::from(on_broken::DROP));
+            // a length that no writer stored
+            session.path_len.store(u32::MAX, Ordering::Relaxed);
+            assert_eq!(reader.session(at).bound_path(), [0; 63]);
+        }
+        let neighbours = [1, MAX_SESSIONS - 2].map(|at| reader.session(at).tenant_name.load());
+        assert_eq!(neighbours, ["", ""]);
+    }
+
+    #[test]
+    fn a_workers_cycles_are_read_by_anybody() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("status");
+        let writer = Status::create(&path, Incarnation::default()).unwrap();
+        for index in 0..MAX_WORKERS {
+            for _ in 0..=index {
+                writer.worker(index).cycles.record(900);
+            }
+        }
+        let reader = Status::open(&path).unwrap();
+        for index in 0..MAX_WORKERS {
+            let cycles = &reader.worker(index).cycles;
+            assert_eq!((cycles.count(), cycles.percentile(0.5)), (index as u64 + 1, 900));
+        }
     }
 
     #[test]

@@ -386,9 +386,11 @@ mod tests {
 
     use super::publish::RoutePublisher;
     use super::snapshot::TableReader;
+    use super::tenant::TenantEntry;
     use super::*;
     use crate::LAYOUT_VERSION;
     use crate::header::Incarnation;
+    use crate::seqlock::bank_of;
 
     const OPTIONS: TableOptions = TableOptions { routes: 40, tenants: 3 };
 
@@ -397,6 +399,7 @@ mod tests {
         let mut publisher =
             RoutePublisher::create(&path, OPTIONS, Incarnation::default()).expect("an empty directory");
         publisher.set(3, &RouteEntry::new(1, 2, &[5]).expect("one port"));
+        publisher.set_tenant(2, &TenantEntry::new("blue").expect("a name"));
         publisher.publish();
         path
     }
@@ -509,15 +512,16 @@ mod tests {
     fn a_writer_does_not_go_on_from_a_damaged_bank() {
         let directory = tempfile::tempdir().unwrap();
         let path = table_with_a_route(&directory);
-        let bank = Geometry::of(OPTIONS).unwrap().routes.bank_at[0];
-        for (at, named) in [(0, "generation"), (8, "check"), (16, "check"), (24, "check")] {
-            let good = spoil(&path, bank + at, 77);
-            let error = RoutePublisher::open_or_create(&path, OPTIONS, Incarnation::default()).unwrap_err();
-            assert!(
-                matches!(error, TableError::Damaged { field, .. } if field.starts_with(named)),
-                "{error}"
-            );
-            spoil(&path, bank + at, good);
+        let geometry = Geometry::of(OPTIONS).unwrap();
+        for (bank, kind) in [(geometry.routes.bank_at[0], ""), (geometry.tenants.bank_at[0], "tenant ")] {
+            for (at, named) in [(0, "generation"), (8, "check"), (16, "check"), (24, "check")] {
+                let good = spoil(&path, bank + at, 77);
+                let error =
+                    RoutePublisher::open_or_create(&path, OPTIONS, Incarnation::default()).unwrap_err();
+                let TableError::Damaged { field, .. } = error else { panic!("{error}") };
+                assert_eq!(field, format!("{named} of the current {kind}bank"));
+                spoil(&path, bank + at, good);
+            }
         }
         assert!(RoutePublisher::open_or_create(&path, OPTIONS, Incarnation::default()).is_ok());
     }
@@ -542,5 +546,52 @@ mod tests {
         }
         let mut reader = TableReader::open(&path).unwrap();
         assert_eq!(reader.refresh(&mut |_, _| {}, &mut |_, _| {}).changed, 1);
+    }
+
+    #[test]
+    fn a_tenant_with_any_bit_flipped_is_refused_and_counted_and_the_routes_are_not() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = table_with_a_route(&directory);
+        let record = Geometry::of(OPTIONS).unwrap().tenants.bank_at[0]
+            + BANK_HEADER_BYTES
+            + 2 * size_of::<TenantRecord>();
+        for word in 0..tenant::TENANT_WORDS {
+            let at = record + word * 8;
+            let good = spoil(&path, at, 0);
+            spoil(&path, at, good ^ 1 << (word * 5 % 64));
+            let mut reader = TableReader::open(&path).unwrap();
+            let (mut routes, mut tenants) = (0, 0);
+            let done = reader.refresh(&mut |_, _| routes += 1, &mut |_, _| tenants += 1);
+            assert_eq!((done.refused, done.tenants_changed, tenants), (1, 0, 0), "word {word}");
+            assert_eq!((done.changed, routes), (1, 1), "word {word}");
+            assert!(done.complete && !reader.changed());
+            assert_eq!(reader.tenants().map(|found| found.len()), Some(0), "word {word}");
+            spoil(&path, at, good);
+        }
+        let mut reader = TableReader::open(&path).unwrap();
+        assert_eq!(reader.refresh(&mut |_, _| {}, &mut |_, _| {}).tenants_changed, 1);
+        assert_eq!(reader.tenants().unwrap()[0].1.name(), "blue");
+    }
+
+    #[test]
+    fn a_damaged_tenant_leaves_the_good_copy_of_one_who_has_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("table");
+        let mut publisher = RoutePublisher::create(&path, OPTIONS, Incarnation::default()).unwrap();
+        let mut entry = TenantEntry::new("blue").unwrap();
+        publisher.set_tenant(1, &entry);
+        publisher.publish();
+        let mut reader = TableReader::open(&path).unwrap();
+        let mut seen = Vec::new();
+        reader.refresh(&mut |_, _| {}, &mut |place, entry| seen.push((place, entry.copied())));
+        entry.rate = 5;
+        publisher.set_tenant(1, &entry);
+        publisher.publish();
+        // behind the publisher's back, into the bank that the reader looks at next
+        let word = &publisher.table().tenants.record(bank_of(3), 1)[tenant_word::RATE];
+        word.store(6, Ordering::Relaxed);
+        let done = reader.refresh(&mut |_, _| {}, &mut |place, entry| seen.push((place, entry.copied())));
+        assert_eq!((done.refused, done.tenants_changed, done.complete), (1, 0, true));
+        assert_eq!(seen.len(), 1, "{seen:?}");
     }
 }

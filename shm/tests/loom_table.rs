@@ -6,6 +6,7 @@
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::thread;
+use madplane_shm::seqlock::pair::{PairReader, PairWriter};
 use madplane_shm::seqlock::{Reader, Refresh, Writer};
 use madplane_shm::table::TableMemory;
 
@@ -229,5 +230,90 @@ fn the_last_publication_reaches_a_reader_that_looks_later() {
         follower.follow(history);
         assert_eq!(follower.versions, [2]);
         assert_eq!(memory.generation().load(Ordering::Relaxed), 2);
+    });
+}
+
+/// Two locks under one word, one entry each.
+struct Pair {
+    writer: PairWriter<HeapTable, HeapTable>,
+    first: HeapTable,
+    second: HeapTable,
+}
+
+impl Pair {
+    fn new() -> Self {
+        let (first, second) = (HeapTable::new(1), HeapTable::new(1));
+        let writer = PairWriter { first: Writer::open(first.clone()), second: Writer::open(second.clone()) };
+        Self { writer, first, second }
+    }
+
+    fn reader(&self) -> PairFollower {
+        PairFollower { reader: PairReader::new(self.first.clone(), self.second.clone()), versions: [0; 2] }
+    }
+}
+
+struct PairFollower {
+    reader: PairReader<HeapTable, HeapTable>,
+    /// Of the entry of the first, and of the second.
+    versions: [u64; 2],
+}
+
+impl PairFollower {
+    /// Refreshes once and checks that entries are whole; the generation if the refresh is complete.
+    fn follow(&mut self) -> Option<u64> {
+        let [first, second] = &mut self.versions;
+        let mut take_first = |index, words: &[u64; WORDS]| {
+            assert_eq!(*words, entry(index, words[1]), "a torn entry was handed out");
+            *first = words[1];
+            true
+        };
+        let mut take_second = |index, words: &[u64; WORDS]| {
+            assert_eq!(*words, entry(index, words[1]), "a torn entry was handed out");
+            *second = words[1];
+            true
+        };
+        let done = self.reader.refresh(&mut take_first, &mut take_second);
+        done.complete.then_some(done.second.generation)
+    }
+}
+
+#[test]
+fn the_generation_of_the_second_says_that_the_first_has_been_seen() {
+    model(|| {
+        let mut pair = Pair::new();
+        let mut follower = pair.reader();
+        let publisher = thread::spawn(move || {
+            let words = entry(0, pair.writer.first.next_version());
+            pair.writer.first.write(0, &words, 0);
+            assert_eq!(pair.writer.publish(), 2);
+        });
+        if follower.follow() == Some(2) {
+            assert_eq!(follower.versions[0], 2, "the word moved before the first was shown");
+        }
+        publisher.join().unwrap();
+        assert_eq!(follower.follow(), Some(2));
+        assert_eq!(follower.versions, [2, 0]);
+        assert!(!follower.reader.changed());
+    });
+}
+
+#[test]
+fn a_publication_of_both_is_never_the_second_alone() {
+    model(|| {
+        let mut pair = Pair::new();
+        let mut follower = pair.reader();
+        assert_eq!(follower.follow(), Some(1));
+        let publisher = thread::spawn(move || {
+            let words = entry(0, 2);
+            pair.writer.second.write(0, &words, 0);
+            pair.writer.first.write(0, &words, 0);
+            pair.writer.publish();
+        });
+        let seen = follower.follow();
+        assert!(follower.versions[0] >= follower.versions[1], "{:?}", follower.versions);
+        if seen == Some(2) {
+            assert_eq!(follower.versions, [2, 2]);
+        }
+        publisher.join().unwrap();
     });
 }

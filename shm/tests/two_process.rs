@@ -1,4 +1,4 @@
-//! The route table between processes: a writer killed at every step, readers that go on, the next writer that repairs.
+//! The table between processes: a writer killed at every step, readers that go on, the next writer that repairs.
 //!
 //! The writer is this test program again, told by its environment to be one.
 #![cfg(not(loom))]
@@ -15,6 +15,7 @@ use madplane_shm::header::Incarnation;
 use madplane_shm::seqlock::Step;
 use madplane_shm::table::publish::RoutePublisher;
 use madplane_shm::table::snapshot::{Refresh, TableReader};
+use madplane_shm::table::tenant::TenantEntry;
 use madplane_shm::table::{RouteEntry, TableError, TableOptions};
 
 const ROUTES: u32 = 8;
@@ -40,7 +41,22 @@ fn route(index: u32, round: u16) -> RouteEntry {
     RouteEntry::new(index + 1, round, &[1, 2, 3, 4]).unwrap()
 }
 
-/// The table before the killed publication, and after it.
+fn tenant(place: u32, round: u32) -> TenantEntry {
+    let mut entry = TenantEntry::new(&format!("tenant-{place}-{round}")).unwrap();
+    // every word of a tenant tells the round
+    entry.classes = [u64::from(round); 4];
+    entry.nodes = [u64::from(round); 8];
+    (entry.uids, entry.gids) = ([round; 8], [round; 8]);
+    (entry.rate, entry.burst, entry.id) = (round, place, u64::from(round));
+    entry
+}
+
+/// The tenants before the killed publication, which changes one and sets another, and after it.
+fn tenants() -> [BTreeMap<u32, TenantEntry>; 2] {
+    [BTreeMap::from([(0, tenant(0, 1))]), BTreeMap::from([(0, tenant(0, 2)), (1, tenant(1, 2))])]
+}
+
+/// The routes before the killed publication, and after it.
 fn tables() -> [BTreeMap<u32, RouteEntry>; 2] {
     let before: BTreeMap<_, _> = (0..4).map(|index| (index, route(index, 1))).collect();
     let mut after = before.clone();
@@ -55,10 +71,16 @@ fn prepare(path: &Path) -> u64 {
     for (index, entry) in &tables()[0] {
         publisher.set(*index, entry);
     }
+    for (place, entry) in &tenants()[0] {
+        publisher.set_tenant(*place, entry);
+    }
     publisher.publish()
 }
 
 fn change(publisher: &mut RoutePublisher) -> u64 {
+    for (place, entry) in &tenants()[1] {
+        publisher.set_tenant(*place, entry);
+    }
     for index in CHANGED {
         match tables()[1].get(&index) {
             Some(entry) => publisher.set(index, entry),
@@ -66,6 +88,30 @@ fn change(publisher: &mut RoutePublisher) -> u64 {
         }
     }
     publisher.publish()
+}
+
+/// What a follower has.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Copy {
+    routes: BTreeMap<u32, RouteEntry>,
+    tenants: BTreeMap<u32, TenantEntry>,
+}
+
+fn follow_both(reader: &mut TableReader, copy: &mut Copy) -> Refresh {
+    let Copy { routes, tenants } = copy;
+    let mut keep_route = |index, entry: Option<&RouteEntry>| {
+        match entry {
+            Some(entry) => routes.insert(index, *entry),
+            None => routes.remove(&index),
+        };
+    };
+    let mut keep_tenant = |place, entry: Option<&TenantEntry>| {
+        match entry {
+            Some(entry) => tenants.insert(place, *entry),
+            None => tenants.remove(&place),
+        };
+    };
+    reader.refresh(&mut keep_route, &mut keep_tenant)
 }
 
 fn follow(reader: &mut TableReader, copy: &mut BTreeMap<u32, RouteEntry>) -> Refresh {
@@ -151,55 +197,74 @@ fn a_writer_killed_at_any_step_leaves_a_whole_table_and_the_next_repairs_it() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("table");
     let [before, after] = tables();
-    let mut killed = 0;
-    let mut published = 0;
+    let [tenants_before, tenants_after] = tenants();
+    let (mut killed, mut published, mut half_shown, mut announced) = (0, 0, 0, 0);
     for steps in 1.. {
         let generation = prepare(&path);
         // one that followed before the crash, one that has never looked
         let mut reader = TableReader::open(&path).unwrap();
-        let mut copy = BTreeMap::new();
-        follow(&mut reader, &mut copy);
-        assert_eq!(copy, before);
+        let mut copy = Copy::default();
+        follow_both(&mut reader, &mut copy);
+        assert_eq!((&copy.routes, &copy.tenants), (&before, &tenants_before));
 
         let status = run_as("change", &path, steps);
         assert!(status.success() || status.signal() == Some(libc::SIGKILL), "step {steps}: {status}");
-        let mut late = BTreeMap::new();
-        let seen = follow(&mut TableReader::open(&path).unwrap(), &mut late);
-        let caught = follow(&mut reader, &mut copy);
+        let mut late = Copy::default();
+        let seen = follow_both(&mut TableReader::open(&path).unwrap(), &mut late);
+        let caught = follow_both(&mut reader, &mut copy);
         assert!(seen.complete && caught.complete, "step {steps}: a reader has to wait for a dead writer");
         assert_eq!(
             (seen.refused, seen.retries, caught.refused, caught.retries),
             (0, 0, 0, 0),
             "step {steps}"
         );
-        assert_eq!(copy, late, "step {steps}");
         let expected = if seen.generation == generation { &before } else { &after };
-        assert_eq!(&late, expected, "step {steps}");
+        assert_eq!((&late.routes, &copy.routes), (expected, expected), "step {steps}");
+        assert!(late.tenants == tenants_before || late.tenants == tenants_after, "step {steps}: {late:?}");
         if seen.generation != generation {
             published += 1;
+            assert_eq!((&late.tenants, &copy.tenants), (&tenants_after, &tenants_after), "step {steps}");
+        } else if late.tenants == tenants_after {
+            half_shown += 1;
+            assert_eq!(copy.tenants, tenants_before, "step {steps}: nobody told this one to look");
         }
 
-        // the next one does the whole change again, or nothing new
+        // the next one does the whole change again, or nothing new but telling of tenants already shown
         let mut publisher = RoutePublisher::open_or_create(&path, OPTIONS, me()).unwrap();
-        assert_eq!((publisher.generation(), publisher.pending()), (seen.generation, 0));
+        let repaired = publisher.generation();
+        let moved = repaired - seen.generation;
+        assert!(moved <= 1 && publisher.pending() == 0, "step {steps}");
+        announced += moved;
+        assert_eq!(reader.changed(), moved == 1, "step {steps}");
         assert_eq!(publisher.present(), expected.len() as u64, "step {steps}");
         let found: BTreeMap<_, _> = (0..ROUTES).filter_map(|i| Some((i, publisher.get(i)?))).collect();
         assert_eq!(&found, expected, "step {steps}");
-        assert!(!reader.changed(), "step {steps}: repairing is not a publication");
+        let found: BTreeMap<_, _> = (0..2).filter_map(|i| Some((i, publisher.get_tenant(i)?))).collect();
+        assert_eq!((&found, publisher.tenants_present()), (&late.tenants, found.len() as u64));
+        assert_eq!(follow_both(&mut reader, &mut copy).generation, repaired);
+        assert_eq!(copy, late, "step {steps}: all readers have the same after a repair");
         for round in 1..4 {
             change(&mut publisher);
-            assert_eq!(follow(&mut reader, &mut copy).generation, seen.generation + round);
-            assert_eq!(copy, after, "step {steps}, round {round}");
+            assert_eq!(follow_both(&mut reader, &mut copy).generation, repaired + round);
+            assert_eq!(
+                (&copy.routes, &copy.tenants),
+                (&after, &tenants_after),
+                "step {steps}, round {round}"
+            );
         }
         if status.success() {
             break;
         }
         killed += 1;
     }
-    // three entries of two steps, three journal words, header, bank, generation; then the same after a mark and three
-    // entries brought up
-    assert_eq!(killed, (6 + 3 + 3) + (1 + 3) + (6 + 3 + 3), "steps of two publications");
-    assert_eq!(published, 1 + 4 + 12 + 1, "from the last step of the first publication on");
+    // two tenants and three routes of two steps each; then journal words, header, bank and generation of the tenants and
+    // of the routes; then the same after marks of both banks and as many entries brought up
+    let (writing, showing_tenants, showing_routes) = (4 + 6, 2 + 3, 3 + 3);
+    let publication = writing + showing_tenants + showing_routes;
+    assert_eq!(killed, publication + (1 + 2) + (1 + 3) + publication, "steps of two publications");
+    assert_eq!(published, 1 + 7 + publication + 1, "from the last step of the first publication on");
+    assert_eq!(half_shown, showing_routes, "from the tenants' last step to the one before the routes'");
+    assert_eq!(announced, 2 * (showing_routes + 1), "of each publication, its last step included");
 }
 
 #[test]

@@ -3,13 +3,18 @@
 //! Blocks the calling thread; used by madctl and by tests. [`ask`] opens a connection per request; an [`AdminClient`] is a
 //! connection for several.
 
-use std::io::{self, BufRead, BufReader, Read, Write};
+mod calls;
+
+use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use madplane_shm::paths::PlanePaths;
+use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, socket_with,
+};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -46,6 +51,19 @@ pub enum AdminError {
     Refused(String),
 }
 
+impl AdminError {
+    /// The errno for a C caller.
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::NotRunning(_) => Errno::CONNREFUSED.raw_os_error(),
+            Self::Permission(_) => Errno::ACCESS.raw_os_error(),
+            Self::Slow { .. } => Errno::TIMEDOUT.raw_os_error(),
+            Self::NoAnswer { .. } => Errno::PROTO.raw_os_error(),
+            Self::Refused(_) => Errno::REMOTEIO.raw_os_error(),
+        }
+    }
+}
+
 /// A connection to madctld, for requests that belong together: what one has left behind goes with it.
 #[derive(Debug)]
 pub struct AdminClient {
@@ -80,7 +98,7 @@ impl AdminClient {
         let request = Request { v: PROTOCOL_VERSION, id: Value::from(1), cmd: cmd.to_owned(), args };
         let mut line = serde_json::to_vec(&request).map_err(|error| self.no_answer(&error))?;
         line.push(b'\n');
-        self.stream.get_mut().write_all(&line).map_err(|error| self.failed(&error))?;
+        send(self.stream.get_ref(), &line).map_err(|error| self.failed(&error))?;
         let mut answer = String::new();
         let most = u64::try_from(MAX_LINE_BYTES).unwrap_or(u64::MAX) + 1;
         let read = (&mut self.stream).take(most).read_line(&mut answer);
@@ -95,6 +113,13 @@ impl AdminClient {
             ));
         }
         serde_json::from_value(reply.result).map_err(|error| self.no_answer(&error))
+    }
+
+    /// Whether madctld has kept the connection: nothing has come that nobody asked for, and it has not ended.
+    pub fn is_connected(&self) -> bool {
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        let found = rustix::net::recv(self.stream.get_ref(), &mut [0u8; 1], flags);
+        self.stream.buffer().is_empty() && matches!(found, Err(Errno::AGAIN))
     }
 
     fn no_answer(&self, reason: &impl std::fmt::Display) -> AdminError {
@@ -122,6 +147,18 @@ pub fn ask<T: DeserializeOwned>(
     within: Duration,
 ) -> Result<T, AdminError> {
     AdminClient::open(paths, within)?.ask(cmd, args)
+}
+
+/// Sends a whole line. A connection that has ended is an error for the caller, never a signal to its process.
+fn send(stream: &UnixStream, mut line: &[u8]) -> io::Result<()> {
+    while !line.is_empty() {
+        match rustix::net::send(stream, line, SendFlags::NOSIGNAL) {
+            Ok(sent) => line = line.get(sent..).unwrap_or_default(),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
 }
 
 /// Connects with a bound on connecting, sending and receiving each.

@@ -12,7 +12,7 @@ use std::io::{self, Read, Seek};
 use std::path::Path;
 use std::time::Duration;
 
-use madplane_shm::paths::PlanePaths;
+use madplane_shm::paths::{DEFAULT_NAME, PlanePaths};
 use madplane_shm::process;
 use madplane_shm::status::Status;
 use rustix::fs::FlockOperation;
@@ -105,4 +105,22 @@ pub fn find_plane(paths: &PlanePaths) -> io::Result<Option<u32>> {
 /// The lock file cannot be read.
 pub fn find_control(paths: &PlanePaths) -> io::Result<Option<u32>> {
     Ok(holder(&paths.control_lock())?.map(|held| held.pid))
+}
+
+/// Names of the planes that run beside the one at `paths`.
+pub fn running_planes(paths: &PlanePaths) -> Vec<String> {
+    let Some(Ok(entries)) = paths.run_dir().parent().map(std::fs::read_dir) else { return Vec::new() };
+    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let runs = |name: &String| {
+        PlanePaths::new(name).is_ok_and(|paths| find_plane(&paths).is_ok_and(|pid| pid.is_some()))
+    };
+    names.filter(runs).collect()
+}
+
+/// The line for whoever needs a running plane.
+pub fn not_running(paths: &PlanePaths) -> String {
+    let name = paths.name();
+    let hint = crate::nearest::hint(name, running_planes(paths).iter().map(String::as_str));
+    let option = if name == DEFAULT_NAME { String::new() } else { format!(" --name {name}") };
+    format!("plane {name} is not running; start it with: madctl up{option}{hint}")
 }

@@ -8,8 +8,11 @@
 //! Plain values, any thread. Which commands there are and who may give them is madctld's business; sockets are those of
 //! [`crate::admin`] and of the daemon.
 
+use madplane_shm::latency::LatencyHistogram;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+
+use crate::tenant::RawTenant;
 
 /// Version of the protocol.
 pub const PROTOCOL_VERSION: u64 = 1;
@@ -137,10 +140,30 @@ pub struct Latency {
     pub count: u64,
     /// Half of them were at most this.
     pub p50_ns: u64,
+    /// 9 of 10 were at most this.
+    #[serde(default)]
+    pub p90_ns: u64,
     /// 99 of 100 were at most this.
     pub p99_ns: u64,
+    /// 999 of 1000 were at most this.
+    #[serde(default)]
+    pub p999_ns: u64,
     /// The longest.
     pub max_ns: u64,
+}
+
+impl Latency {
+    /// Percentiles of a histogram, up to a sixteenth too long.
+    pub fn of(histogram: &LatencyHistogram) -> Self {
+        Self {
+            count: histogram.count(),
+            p50_ns: histogram.percentile(0.5),
+            p90_ns: histogram.percentile(0.9),
+            p99_ns: histogram.percentile(0.99),
+            p999_ns: histogram.percentile(0.999),
+            max_ns: histogram.longest_ns(),
+        }
+    }
 }
 
 /// Result of `routes.stats`.
@@ -166,4 +189,64 @@ pub struct RoutesStats {
     pub failures: u64,
     /// From publication until every worker had it.
     pub hw_sync_latency: Latency,
+}
+
+/// Result of a change of tenants.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct TenantsDone {
+    /// Version of the software table of tenants.
+    pub version: u64,
+    /// Generation of the table in shared memory.
+    pub generation: u64,
+    /// Tenants in the table.
+    pub tenants: usize,
+    /// Places in the table.
+    pub capacity: u32,
+    /// Tenants that are new.
+    pub added: u32,
+    /// Tenants that took the place of another.
+    pub replaced: u32,
+    /// Tenants that are gone.
+    pub removed: u32,
+    /// Routes that went with them.
+    pub routes_removed: u32,
+    /// Sessions that were theirs and may not send any more.
+    pub sessions: usize,
+    /// Whether every worker has it.
+    pub synced: bool,
+    /// How many workers that are.
+    pub workers: usize,
+    /// From publication until they had it, if it was published for this request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hw_sync_latency_ns: Option<u64>,
+}
+
+/// A tenant and its use.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TenantUse {
+    /// The tenant.
+    #[serde(flatten)]
+    pub tenant: RawTenant,
+    /// Its number, from 1, as sessions and routes carry it.
+    pub number: u16,
+    /// Never given to another tenant.
+    pub tenant_id: u64,
+    /// Routes of its own.
+    pub routes: usize,
+    /// Sessions attached as it now.
+    pub sessions: usize,
+}
+
+/// Result of `tenants.show`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TenantsShown {
+    /// Version of the software table of tenants.
+    pub version: u64,
+    /// Places in it.
+    pub capacity: u32,
+    /// Some of the tenants, by number.
+    pub tenants: Vec<TenantUse>,
+    /// The `from` to ask for the others with, if there are any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<u32>,
 }

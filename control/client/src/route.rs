@@ -6,6 +6,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use madplane_shm::table::tenant::is_tenant_name;
 use serde::{Deserialize, Serialize};
 
 /// Most ports of a path.
@@ -76,6 +77,9 @@ pub struct RawRoute {
     /// What to do when the path is broken.
     #[serde(default)]
     pub on_broken: OnBroken,
+    /// Name of the tenant whose MADs it is for; nothing for anybody's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<String>,
 }
 
 fn default_p_key() -> u64 {
@@ -92,6 +96,7 @@ impl RawRoute {
             p_key: default_p_key(),
             priority: 0,
             on_broken: OnBroken::Fallback,
+            tenant: None,
         }
     }
 }
@@ -131,6 +136,9 @@ pub enum RouteError {
     /// Out of range.
     #[error("priority {0} is out of range, priorities are 0 to {MAX_PRIORITY}")]
     Priority(u64),
+    /// No name.
+    #[error("{0:?} is no name of a tenant")]
+    Tenant(String),
 }
 
 /// A valid route.
@@ -142,6 +150,7 @@ pub struct Route {
     p_key: u16,
     priority: u8,
     on_broken: OnBroken,
+    tenant: Option<String>,
 }
 
 impl TryFrom<RawRoute> for Route {
@@ -152,15 +161,11 @@ impl TryFrom<RawRoute> for Route {
         if slid == dlid {
             return Err(RouteError::Loop(slid));
         }
-        if !(1..=MAX_HOPS).contains(&raw.path.len()) {
-            return Err(RouteError::Length(raw.path.len()));
-        }
-        let port = |(at, port): (usize, &u64)| {
-            let valid = u8::try_from(*port).ok().filter(|port| *port != 0);
-            valid.ok_or(RouteError::Port { port: *port, hop: at + 1 })
-        };
-        let path = raw.path.iter().enumerate().map(port).collect::<Result<Vec<u8>, _>>()?;
+        let path = check_path(&raw.path)?;
         let p_key = u16::try_from(raw.p_key).ok().filter(|key| key & 0x7fff != 0);
+        if let Some(name) = raw.tenant.as_ref().filter(|name| !is_tenant_name(name)) {
+            return Err(RouteError::Tenant(name.clone()));
+        }
         let priority = u8::try_from(raw.priority).ok().filter(|priority| *priority <= MAX_PRIORITY);
         Ok(Self {
             slid,
@@ -169,6 +174,7 @@ impl TryFrom<RawRoute> for Route {
             p_key: p_key.ok_or(RouteError::PKey(raw.p_key))?,
             priority: priority.ok_or(RouteError::Priority(raw.priority))?,
             on_broken: raw.on_broken,
+            tenant: raw.tenant,
         })
     }
 }
@@ -179,6 +185,7 @@ impl From<&Route> for RawRoute {
             p_key: route.p_key.into(),
             priority: route.priority.into(),
             on_broken: route.on_broken,
+            tenant: route.tenant.clone(),
             ..Self::new(route.slid, route.dlid, &route.path)
         }
     }
@@ -210,17 +217,42 @@ impl Route {
         self.on_broken
     }
 
+    /// Name of the tenant whose MADs it is for.
+    pub fn tenant(&self) -> Option<&str> {
+        self.tenant.as_deref()
+    }
+
     /// The route as a line of a file.
     pub fn to_line(&self) -> String {
         let Self { slid, dlid, p_key, priority, on_broken, .. } = self;
         let ports = self.ports();
-        format!("{slid} {dlid} {ports} pkey={p_key} priority={priority} on-broken={on_broken}")
+        let mut line =
+            format!("{slid} {dlid} {ports} pkey={p_key} priority={priority} on-broken={on_broken}");
+        if let Some(name) = &self.tenant {
+            line.push_str(&format!(" tenant={name}"));
+        }
+        line
     }
 
     /// The ports as they are written.
     pub fn ports(&self) -> String {
         show_ports(&self.path)
     }
+}
+
+/// The ports of a path, if they are one.
+///
+/// # Errors
+/// [`RouteError::Length`], [`RouteError::Port`].
+pub fn check_path(ports: &[u64]) -> Result<Vec<u8>, RouteError> {
+    if !(1..=MAX_HOPS).contains(&ports.len()) {
+        return Err(RouteError::Length(ports.len()));
+    }
+    let port = |(at, port): (usize, &u64)| {
+        let valid = u8::try_from(*port).ok().filter(|port| *port != 0);
+        valid.ok_or(RouteError::Port { port: *port, hop: at + 1 })
+    };
+    ports.iter().enumerate().map(port).collect()
 }
 
 /// Ports as they are written: `1,2,3`.
@@ -326,7 +358,7 @@ impl Written {
         }
     }
 
-    /// Reads a line of a file: `SLID DLID PATH [pkey=P] [priority=N] [on-broken=fallback|drop]`; `None` for an empty line
+    /// Reads a line of a file: `SLID DLID PATH [pkey=P] [priority=N] [on-broken=fallback|drop] [tenant=NAME]`; `None` for an empty line
     /// and a comment, which starts with `#`. Names of nodes may hold blanks, but not two in a row.
     ///
     /// # Errors
@@ -345,8 +377,9 @@ impl Written {
                     raw.priority = number(value).ok_or_else(|| format!("{value:?} is no priority"))?;
                 }
                 "on-broken" => raw.on_broken = value.parse()?,
+                "tenant" => raw.tenant = Some(value.to_owned()),
                 _ => {
-                    let hint = crate::nearest::hint(name, ["pkey", "priority", "on-broken"]);
+                    let hint = crate::nearest::hint(name, ["pkey", "priority", "on-broken", "tenant"]);
                     return Err(format!("unknown option {name:?}{hint}"));
                 }
             }
@@ -378,7 +411,8 @@ mod tests {
 
     #[test]
     fn every_spoilt_field_is_refused_in_one_line() {
-        let table: [(RawRoute, &str); 12] = [
+        let table: [(RawRoute, &str); 13] = [
+            (RawRoute { tenant: Some("a b".into()), ..raw() }, "\"a b\" is no name of a tenant"),
             (RawRoute { slid: 0, ..raw() }, "LID 0x0000 is outside the unicast range 0x0001 to 0xbfff"),
             (RawRoute { slid: 0xc000, ..raw() }, "LID 0xc000 is outside the unicast range 0x0001 to 0xbfff"),
             (
@@ -415,7 +449,13 @@ mod tests {
         let route = Route::try_from(raw.clone()).unwrap();
         assert_eq!((route.key(), route.path().len()), ((1, 0xbfff), MAX_HOPS));
         assert_eq!(RawRoute::from(&route), raw);
-        let odd = RawRoute { p_key: 0x8001, priority: 3, on_broken: OnBroken::Drop, ..raw };
+        let odd = RawRoute {
+            p_key: 0x8001,
+            priority: 3,
+            on_broken: OnBroken::Drop,
+            tenant: Some("red".into()),
+            ..raw
+        };
         let odd = Route::try_from(odd).unwrap();
         assert_eq!(Written::parse_line(&odd.to_line()).unwrap().unwrap().by_ports(), Ok(Some(odd)));
     }

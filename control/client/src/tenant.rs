@@ -5,6 +5,10 @@
 
 use std::fmt;
 
+use madplane_shm::table::tenant::{
+    MAX_MEMBERS, MAX_P_KEYS, MAX_PREFIX_PORTS, MAX_PREFIXES, NAME_BYTES, PathPrefix, TenantEntry,
+    is_tenant_name, service_class, tenant_right,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::route::number;
@@ -16,18 +20,6 @@ pub mod text;
 pub use classes::{CLASS_NAMES, Classes};
 pub use text::{Names, NumbersOnly, parse, parse_line};
 
-/// Longest name of a tenant, bytes.
-pub const MAX_NAME_BYTES: usize = 31;
-/// Most P_Keys of a tenant.
-pub const MAX_P_KEYS: usize = 32;
-/// Most users of a tenant, and most groups.
-pub const MAX_USERS: usize = 8;
-/// Most nodes that a tenant may be confined to.
-pub const MAX_NODES: usize = 8;
-/// Most route prefixes that a tenant may be confined to.
-pub const MAX_PREFIXES: usize = 4;
-/// Most ports in a prefix.
-pub const MAX_PREFIX_PORTS: usize = 15;
 /// Limited member of the default partition.
 pub const DEFAULT_P_KEY: u16 = 0x7fff;
 /// Largest bucket of a tenant with a rate and no burst of its own.
@@ -147,7 +139,7 @@ impl RawTenant {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TenantError {
     /// Not a name.
-    #[error("{0:?} is no name for a tenant: 1 to {MAX_NAME_BYTES} of the characters A-Z a-z 0-9 . _ -")]
+    #[error("{0:?} is no name for a tenant: 1 to {most} of the characters A-Z a-z 0-9 . _ -", most = NAME_BYTES - 1)]
     Name(String),
     /// Not a P_Key.
     #[error("P_Key {0:#06x} is none: its low 15 bits have to be from 1 to 0x7fff")]
@@ -210,26 +202,20 @@ pub struct Tenant {
     priority: Priority,
 }
 
-/// Whether `name` may be a tenant's.
-pub fn is_name(name: &str) -> bool {
-    let good = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
-    (1..=MAX_NAME_BYTES).contains(&name.len()) && name.bytes().all(good)
-}
-
 impl TryFrom<RawTenant> for Tenant {
     type Error = TenantError;
 
     fn try_from(raw: RawTenant) -> Result<Self, TenantError> {
-        if !is_name(&raw.name) {
+        if !is_tenant_name(&raw.name) {
             return Err(TenantError::Name(raw.name));
         }
         let limit = |what, most, found| {
             if found > most { Err(TenantError::TooMany { what, most, found }) } else { Ok(()) }
         };
         limit("P_Keys", MAX_P_KEYS, raw.p_keys.len())?;
-        limit("users", MAX_USERS, raw.uids.len())?;
-        limit("groups", MAX_USERS, raw.gids.len())?;
-        limit("nodes", MAX_NODES, raw.nodes.len())?;
+        limit("users", MAX_MEMBERS, raw.uids.len())?;
+        limit("groups", MAX_MEMBERS, raw.gids.len())?;
+        limit("nodes", MAX_MEMBERS, raw.nodes.len())?;
         limit("prefixes", MAX_PREFIXES, raw.prefixes.len())?;
         let mut p_keys: Vec<u16> = Vec::with_capacity(raw.p_keys.len());
         for given in raw.p_keys {
@@ -351,6 +337,67 @@ impl Tenant {
     /// When it is served.
     pub fn priority(&self) -> Priority {
         self.priority
+    }
+
+    /// The tenant as it lies in the table segment.
+    ///
+    /// # Panics
+    /// Never: a valid tenant is within the segment's bounds.
+    pub fn to_entry(&self, id: u64) -> TenantEntry {
+        const FITS: &str = "a valid tenant is within the segment's bounds";
+        let mut entry = TenantEntry::new(&self.name).expect(FITS);
+        entry.rights = match self.smp {
+            SmpRight::None => 0,
+            SmpRight::Get => tenant_right::SMP_GET,
+            SmpRight::GetSet => tenant_right::SMP_GET | tenant_right::SMP_SET,
+        };
+        entry.class = match self.priority {
+            Priority::Bulk => service_class::BULK,
+            Priority::Reserved => service_class::RESERVED,
+        };
+        let prefixes: Option<Vec<PathPrefix>> =
+            self.prefixes.iter().map(|ports| PathPrefix::new(ports)).collect();
+        let filled = entry.set_p_keys(&self.p_keys)
+            && entry.set_uids(&self.uids)
+            && entry.set_gids(&self.gids)
+            && entry.set_nodes(&self.nodes)
+            && entry.set_prefixes(&prefixes.expect(FITS));
+        assert!(filled, "{FITS}");
+        (entry.classes, entry.rate, entry.burst, entry.id) = (self.classes.0, self.rate, self.burst, id);
+        entry
+    }
+
+    /// A tenant of the table segment; `None` if it is no valid tenant.
+    pub fn from_entry(entry: &TenantEntry) -> Option<Self> {
+        let wide = |list: &[u32]| list.iter().map(|id| u64::from(*id)).collect();
+        let smp = match entry.rights {
+            0 => SmpRight::None,
+            tenant_right::SMP_GET => SmpRight::Get,
+            tenant_right::ALL => SmpRight::GetSet,
+            _ => return None,
+        };
+        let raw = RawTenant {
+            p_keys: entry.p_keys().iter().map(|key| u64::from(*key)).collect(),
+            uids: wide(entry.uids()),
+            gids: wide(entry.gids()),
+            classes: Classes(entry.classes).words(),
+            smp,
+            nodes: entry.nodes().iter().map(|guid| format!("{guid:#x}")).collect(),
+            prefixes: entry
+                .prefixes()
+                .iter()
+                .map(|prefix| prefix.ports().iter().map(|port| u64::from(*port)).collect())
+                .collect(),
+            rate: entry.rate.into(),
+            burst: entry.burst.into(),
+            priority: if entry.class == service_class::RESERVED {
+                Priority::Reserved
+            } else {
+                Priority::Bulk
+            },
+            ..RawTenant::new(entry.name())
+        };
+        Self::try_from(raw).ok()
     }
 
     /// The tenant as a line of a file, in numbers only.

@@ -8,36 +8,36 @@ use std::io::Write;
 use std::os::fd::RawFd;
 use std::process::ExitCode;
 
-use clap::{Parser, ValueEnum};
+use clap::Parser;
 use madplane_control::cli::{output, usage};
+use madplane_control::config::{LogFormat, plane_paths};
+use madplane_control::publish::Capacities;
 use madplane_control::reactor::{Outcome, Reactor};
 use madplane_control::routes::MAX_CAPACITY;
 use madplane_control::sys;
-use madplane_shm::paths::{DEFAULT_NAME, PlanePaths};
+use madplane_shm::paths::PlanePaths;
+use madplane_shm::table::MAX_TENANTS;
 use tracing_subscriber::EnvFilter;
 
 /// Sleeps until an operator or the plane has something for it; never on the path of a packet.
 #[derive(Debug, Parser)]
 #[command(name = "madctld", version)]
 struct Arguments {
-    /// Name of the plane.
-    #[arg(long, default_value = DEFAULT_NAME)]
-    name: String,
-    /// How the log is written.
-    #[arg(long, value_enum, default_value_t = LogFormat::Plain)]
+    /// Name of the plane [default: MADPLANE_NAME, else "default"].
+    #[arg(long)]
+    name: Option<String>,
+    /// How the log on standard error is written.
+    #[arg(long, value_enum, default_value_t)]
     log_format: LogFormat,
     /// Places of the route table, up to 65536 [default: what it has, else 1024].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_CAPACITY)))]
     dr_table_max: Option<u32>,
+    /// Places of the table of tenants, up to 1024 [default: what it has, else 64].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=i64::from(MAX_TENANTS)))]
+    tenants_max: Option<u32>,
     /// Descriptor to which READY or ERROR is written.
     #[arg(long, hide = true)]
     ready_fd: Option<RawFd>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum LogFormat {
-    Plain,
-    Json,
 }
 
 fn main() -> ExitCode {
@@ -45,7 +45,7 @@ fn main() -> ExitCode {
         Ok(arguments) => arguments,
         Err(error) => return usage("madctld", &error),
     };
-    let paths = match PlanePaths::new(&arguments.name) {
+    let paths = match plane_paths(arguments.name.as_deref()) {
         Ok(paths) => paths,
         Err(error) => {
             output::complain("madctld", &error.to_string());
@@ -60,7 +60,8 @@ fn main() -> ExitCode {
         }
     };
     start_log(arguments.log_format);
-    match serve(paths, arguments.dr_table_max, &mut ready) {
+    let capacities = Capacities { routes: arguments.dr_table_max, tenants: arguments.tenants_max };
+    match serve(paths, capacities, &mut ready) {
         Ok(()) => ExitCode::SUCCESS,
         Err(reason) => {
             tell(&mut ready, &format!("ERROR {reason}"));
@@ -79,8 +80,8 @@ fn start_log(format: LogFormat) {
     }
 }
 
-fn serve(paths: PlanePaths, dr_table_max: Option<u32>, ready: &mut Option<File>) -> Result<(), String> {
-    let mut reactor = Reactor::open(paths, dr_table_max).map_err(|error| error.to_string())?;
+fn serve(paths: PlanePaths, capacities: Capacities, ready: &mut Option<File>) -> Result<(), String> {
+    let mut reactor = Reactor::open(paths, capacities).map_err(|error| error.to_string())?;
     let outcome = reactor.run_until_ready().map_err(|error| error.to_string())?;
     if outcome == Outcome::Ready {
         tell(ready, "READY");

@@ -24,6 +24,7 @@ mod run;
 mod sessions;
 mod status;
 
+use crate::config::LogFormat;
 use output::Format;
 
 /// Why a command ends without having done what it should.
@@ -55,9 +56,12 @@ macro_rules! fails_with {
 
 fails_with!(
     std::io::Error,
-    crate::admin_client::AdminError,
+    madctl::AdminError,
+    madctl::LookError,
+    madctl::fabric::trace::TraceError,
+    madctl::route_file::FileError,
     crate::config::ConfigError,
-    crate::fabric_view::ViewError,
+    madctl::fabric::view::ViewError,
     crate::spawn::SpawnError,
     madplane_shm::handoff::HandoffError
 );
@@ -154,6 +158,12 @@ pub(crate) struct UpArgs {
     /// Places of the route table, up to 65536.
     #[arg(long, value_name = "N")]
     dr_table_max: Option<u32>,
+    /// Places of the table of tenants, up to 1024.
+    #[arg(long, value_name = "N")]
+    tenants_max: Option<u32>,
+    /// How madctld writes its log.
+    #[arg(long, value_enum, default_value_t)]
+    log_format: LogFormat,
 }
 
 #[derive(Debug, Args)]

@@ -87,6 +87,8 @@ pub(crate) fn up(paths: &PlanePaths, format: Format, args: UpArgs) -> Outcome {
         session_slots: args.session_slots,
         strict: args.strict,
         dr_table_max: args.dr_table_max,
+        tenants_max: args.tenants_max,
+        log_format: args.log_format,
     };
     let options = UpOptions::try_from(raw).map_err(|error| match error {
         file @ crate::config::ConfigError::FabricFile { .. } => Failure::failed(file),
@@ -158,7 +160,7 @@ impl Text for Down {
 pub(crate) fn down(paths: &PlanePaths, format: Format) -> Outcome {
     let stopped = spawn::stop_plane(paths).map_err(|error| match error {
         spawn::SpawnError::NotRunning(name) => {
-            let others = running_planes(paths);
+            let others = madctl::daemons::running_planes(paths);
             let hint = crate::nearest::hint(&name, others.iter().map(String::as_str));
             Failure::Failed(format!("plane {name} is not running{hint}"))
         }
@@ -169,21 +171,7 @@ pub(crate) fn down(paths: &PlanePaths, format: Format) -> Outcome {
     Ok(output::print(format, &down)?)
 }
 
-/// Names of the planes that run beside this one.
-pub(crate) fn running_planes(paths: &PlanePaths) -> Vec<String> {
-    let Some(Ok(entries)) = paths.run_dir().parent().map(std::fs::read_dir) else { return Vec::new() };
-    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-    let runs = |name: &String| {
-        PlanePaths::new(name).is_ok_and(|paths| spawn::find_plane(&paths).is_ok_and(|pid| pid.is_some()))
-    };
-    names.filter(runs).collect()
-}
-
 /// The line for a command that needs a running plane.
 pub(crate) fn not_running(paths: &PlanePaths) -> Failure {
-    let name = paths.name();
-    let hint = crate::nearest::hint(name, running_planes(paths).iter().map(String::as_str));
-    let option =
-        if name == madplane_shm::paths::DEFAULT_NAME { String::new() } else { format!(" --name {name}") };
-    Failure::Failed(format!("plane {name} is not running; start it with: madctl up{option}{hint}"))
+    Failure::Failed(madctl::daemons::not_running(paths))
 }

@@ -3,27 +3,19 @@
 //! Changes go through madctld. `show`, `trace` and `check` read the segments and work without it; what only a living
 //! daemon can tell is then left out.
 
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use clap::Subcommand;
+use madctl::{AdminError, Plane};
 use madplane_shm::paths::PlanePaths;
 use serde::Serialize;
-use serde_json::json;
 
 use super::output::{self, Format, Text, count};
 use super::{Failure, Outcome, routes_show};
-use crate::admin_client::{AdminClient, AdminError};
 use crate::admin_routes::RoutesDone;
-use crate::fabric_view::FabricView;
 use crate::routes::spec::{DEFAULT_P_KEY, PathSpec, Written, parse_lid, parse_p_key};
-use crate::routes::{OnBroken, RawRoute, Route, show_key};
+use crate::routes::{OnBroken, RawRoute, show_key};
 
-/// How long madctld may take for one answer; it waits for workers for a second at most.
-const WITHIN: Duration = Duration::from_secs(10);
-/// A part of a file is about so long: well below the longest line of the protocol.
-const PART_BYTES: usize = 40 * 1024;
 /// Device that `madctl run` shows to programs unless told otherwise.
 const DEFAULT_DEVICE: &str = "mlx5_0";
 
@@ -135,31 +127,27 @@ pub(crate) fn dispatch(paths: &PlanePaths, format: Format, verb: RoutesVerb) -> 
             (raw.priority, raw.on_broken) = (priority, on_broken);
             let path = PathSpec::parse(&path).map_err(|error| usage(&error))?;
             let written = Written { raw, path };
-            let by_ports = written.by_ports().map_err(|error| usage(&error))?;
+            written.by_ports().map_err(|error| usage(&error))?;
             check_device(device.as_deref())?;
-            let route = match by_ports {
-                Some(route) => route,
-                None => FabricView::open(paths)?.compile(&written)?,
-            };
-            let args = json!({ "route": RawRoute::from(&route), "replace": replace, "sync": sync });
-            let done: RoutesDone = open(paths)?.ask("routes.add", &args)?;
+            let plane = Plane::at(paths.clone());
+            let route = plane.compile(&written)?;
+            let done = plane.admin()?.routes_add(&route, replace, sync)?;
             let verb = if done.replaced > 0 { "replaced" } else { "added" };
             let what = format!("route {} {verb} (ports {})", show_key(route.key()), route.ports());
             print(format, what, done)
         }
         RoutesVerb::Del { slid, dlid, sync } => {
             let key = (lid(&slid)?, lid(&dlid)?);
-            let args = json!({ "slid": key.0, "dlid": key.1, "sync": sync });
-            let done = open(paths)?.ask("routes.del", &args)?;
+            let done = Plane::at(paths.clone()).admin()?.routes_del(key, sync)?;
             print(format, format!("route {} removed", show_key(key)), done)
         }
         RoutesVerb::Flush { sync } => {
-            let done: RoutesDone = open(paths)?.ask("routes.flush", &json!({ "sync": sync }))?;
+            let done = Plane::at(paths.clone()).admin()?.routes_flush(sync)?;
             print(format, format!("{} removed", count(done.removed.into(), "route")), done)
         }
         RoutesVerb::Load { file, replace, sync } => load(paths, format, &file, replace, sync),
         RoutesVerb::Sync => {
-            let done = open(paths)?.ask("routes.sync", &())?;
+            let done = Plane::at(paths.clone()).admin()?.routes_sync()?;
             print(format, "routes published".to_owned(), done)
         }
         RoutesVerb::Show => routes_show::show(paths, format),
@@ -170,10 +158,6 @@ pub(crate) fn dispatch(paths: &PlanePaths, format: Format, verb: RoutesVerb) -> 
 
 fn print(format: Format, what: String, done: RoutesDone) -> Outcome {
     Ok(output::print(format, &Changed { what, done })?)
-}
-
-fn open(paths: &PlanePaths) -> Result<AdminClient, Failure> {
-    Ok(AdminClient::open(paths, WITHIN)?)
 }
 
 fn lid(text: &str) -> Result<u16, Failure> {
@@ -193,26 +177,10 @@ fn check_device(device: Option<&str>) -> Result<(), Failure> {
     }
 }
 
-/// One file is one transaction, in as many parts as it takes.
 fn load(paths: &PlanePaths, format: Format, file: &Path, replace: bool, sync: bool) -> Outcome {
-    let routes = read(paths, file)?;
-    let mut client = open(paths)?;
-    let mut part: Vec<(u32, String)> = Vec::new();
-    let mut bytes = 0;
-    for (line, route) in &routes {
-        let text = route.to_line();
-        // the number of the line, quotes and commas
-        bytes += text.len() + 16;
-        part.push((*line, text));
-        if bytes > PART_BYTES {
-            let args = json!({ "lines": part, "more": true, "replace": replace });
-            client.ask::<RoutesDone>("routes.load", &args).map_err(|error| name_line(file, error))?;
-            part.clear();
-            bytes = 0;
-        }
-    }
-    let args = json!({ "lines": part, "replace": replace, "sync": sync });
-    let done: RoutesDone = client.ask("routes.load", &args).map_err(|error| name_line(file, error))?;
+    let plane = Plane::at(paths.clone());
+    let routes = plane.read_routes(file)?;
+    let done = plane.admin()?.routes_load(&routes, replace, sync).map_err(|error| name_line(file, error))?;
     let replaced = match done.replaced {
         0 => String::new(),
         some => format!(", {some} of them in place of others"),
@@ -231,35 +199,4 @@ fn name_line(file: &Path, error: AdminError) -> Failure {
         }
         (error, _) => error.into(),
     }
-}
-
-fn read(paths: &PlanePaths, file: &Path) -> Result<Vec<(u32, Route)>, Failure> {
-    let shown = file.display();
-    let text = std::fs::read_to_string(file)
-        .map_err(|error| Failure::Failed(format!("cannot read {shown}: {error}")))?;
-    let mut fabric: Option<FabricView> = None;
-    let mut lines: HashMap<(u16, u16), u32> = HashMap::new();
-    let mut routes = Vec::new();
-    for (line, text) in (1u32..).zip(text.lines()) {
-        let fail = |error: &dyn std::fmt::Display| {
-            Failure::Failed(format!("{shown}:{line}: {error}; nothing was applied"))
-        };
-        let Some(written) = Written::parse_line(text).map_err(|error| fail(&error))? else { continue };
-        let route = match written.by_ports().map_err(|error| fail(&error))? {
-            Some(route) => route,
-            None => {
-                let view = match fabric.take() {
-                    Some(view) => view,
-                    None => FabricView::open(paths).map_err(|error| fail(&error))?,
-                };
-                fabric.insert(view).compile(&written).map_err(|error| fail(&error))?
-            }
-        };
-        if let Some(before) = lines.insert(route.key(), line) {
-            let key = show_key(route.key());
-            return Err(fail(&format!("route {key} is given twice, in line {before} already")));
-        }
-        routes.push((line, route));
-    }
-    Ok(routes)
 }

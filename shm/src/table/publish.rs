@@ -297,6 +297,11 @@ impl RoutePublisher {
         control.sync_threshold.store(sync_threshold, Ordering::Relaxed);
     }
 
+    #[cfg(test)]
+    pub(crate) fn table(&self) -> &SharedTable {
+        &self.table
+    }
+
     /// Calls `hook` after each step of writing; for tests that end the process there.
     #[doc(hidden)]
     pub fn set_step_hook(&mut self, hook: fn(Step)) {
@@ -525,6 +530,198 @@ mod tests {
             assert!(matches!(attempt, Err(TableError::Options { .. })));
             assert!(!path.exists());
         }
+    }
+
+    fn tenant(name: &str, rate: u32) -> TenantEntry {
+        let mut entry = TenantEntry::new(name).expect("a name");
+        entry.rate = rate;
+        entry.id = u64::from(rate) << 32;
+        entry
+    }
+
+    type Tenants = Vec<(u32, Option<TenantEntry>)>;
+
+    /// Refreshes and returns what was handed out: first tenants, then routes, in the order in which they came.
+    fn look(reader: &mut TableReader) -> (Refresh, Tenants, Vec<u32>) {
+        let (mut tenants, mut routes) = (Vec::new(), Vec::new());
+        let done = reader.refresh(&mut |index, _| routes.push(index), &mut |place, entry| {
+            tenants.push((place, entry.copied()));
+        });
+        (done, tenants, routes)
+    }
+
+    #[test]
+    fn tenants_follow_the_generation_of_the_routes() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("table");
+        let mut publisher = RoutePublisher::create(&path, options(10), writer(5)).unwrap();
+        let mut reader = TableReader::open(&path).unwrap();
+        look(&mut reader);
+        publisher.set_tenant(0, &tenant("blue", 1));
+        publisher.set_tenant(2, &tenant("red", 2));
+        publisher.set_tenant(2, &tenant("red", 3));
+        assert!(!reader.changed());
+        assert_eq!((publisher.pending(), publisher.tenants_present(), publisher.present()), (2, 2, 0));
+        assert_eq!(publisher.get_tenant(2), Some(tenant("red", 3)));
+        assert_eq!(publisher.publish(), 2);
+        assert!(reader.changed());
+        let (done, tenants, routes) = look(&mut reader);
+        assert_eq!(
+            done,
+            Refresh { generation: 2, tenants_changed: 2, complete: true, ..Refresh::default() },
+            "tenants alone move the one generation"
+        );
+        assert_eq!(tenants, [(0, Some(tenant("blue", 1))), (2, Some(tenant("red", 3)))]);
+        assert!(routes.is_empty() && !reader.changed());
+        publisher.clear_tenant(0);
+        publisher.set(4, &route(1));
+        assert_eq!((publisher.get_tenant(0), publisher.tenants_present()), (None, 1));
+        assert_eq!(publisher.publish(), 3);
+        let (done, tenants, routes) = look(&mut reader);
+        assert_eq!((done.generation, tenants, routes), (3, vec![(0, None)], vec![4]));
+        publisher.set(5, &route(2));
+        assert_eq!((publisher.publish(), publisher.publish()), (4, 4));
+        let (_, tenants, routes) = look(&mut reader);
+        assert!(tenants.is_empty() && routes == [5]);
+        assert_eq!(reader.tenants(), Some(vec![(2, tenant("red", 3))]));
+        assert_eq!(reader.publications(), (3, 0), "making the empty table is none");
+        let (done, tenants, routes) = look(&mut TableReader::open(&path).unwrap());
+        assert_eq!(tenants, [(0, None), (2, Some(tenant("red", 3)))], "one that never looked hears of both");
+        assert_eq!((done.generation, routes.len()), (4, 2));
+    }
+
+    #[test]
+    fn a_table_has_0_to_1024_tenants_and_all_are_followed() {
+        let directory = tempfile::tempdir().unwrap();
+        for tenants in [0, 1, 2, 3, 63, 64, 65, 511, 512, 513, 1023, 1024] {
+            let path = directory.path().join(format!("table-{tenants}"));
+            let options = TableOptions { routes: 1, tenants };
+            let mut publisher = RoutePublisher::create(&path, options, writer(5)).unwrap();
+            let mut reader = TableReader::open(&path).unwrap();
+            look(&mut reader);
+            for round in 1..4 {
+                for place in 0..tenants {
+                    publisher.set_tenant(place, &tenant(&format!("tenant-{place}"), round));
+                }
+                publisher.set(0, &route(1));
+                publisher.publish();
+                let (done, found, _) = look(&mut reader);
+                assert!(done.complete && done.refused == 0 && done.generation == u64::from(round) + 1);
+                assert_eq!((done.tenants_changed, found.len()), (tenants, tenants as usize));
+                assert_eq!(publisher.tenants_present(), u64::from(tenants));
+                let (_, late, _) = look(&mut TableReader::open(&path).unwrap());
+                assert_eq!(late.len(), tenants as usize);
+                assert!(late.iter().all(|(place, entry)| entry.unwrap().name() == format!("tenant-{place}")));
+            }
+            drop(publisher);
+            let publisher = RoutePublisher::open_or_create(&path, options, writer(6)).unwrap();
+            assert_eq!((publisher.generation(), publisher.tenants_present()), (4, u64::from(tenants)));
+            assert_eq!(publisher.get_tenant(tenants), None);
+            assert_eq!(reader.tenants().unwrap().len(), tenants as usize);
+        }
+    }
+
+    #[test]
+    fn a_reader_of_tenants_behind_by_more_than_their_journal_takes_all_of_them() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("table");
+        let options = TableOptions { routes: 1, tenants: 1024 };
+        let mut publisher = RoutePublisher::create(&path, options, writer(5)).unwrap();
+        let mut reader = TableReader::open(&path).unwrap();
+        look(&mut reader);
+        for round in 0..1500 {
+            publisher.set_tenant(round % 1024, &tenant("t", round + 1));
+            publisher.publish();
+        }
+        let (done, found, routes) = look(&mut reader);
+        assert_eq!((done.generation, done.tenants_changed, routes.len()), (1501, 1024, 0));
+        for (place, entry) in found {
+            let newest = if place < 1500 - 1024 { place + 1025 } else { place + 1 };
+            assert_eq!(entry.unwrap().rate, newest, "place {place}");
+        }
+    }
+
+    #[test]
+    fn a_table_of_another_capacity_keeps_its_tenants_and_a_smaller_one_names_the_first_it_would_lose() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("table");
+        let of = |routes, tenants| TableOptions { routes, tenants };
+        let mut publisher = RoutePublisher::create(&path, of(10, 5), writer(1)).unwrap();
+        publisher.set_tenant(3, &tenant("blue", 1));
+        publisher.set(9, &route(1));
+        publisher.publish();
+        publisher.set_tenant(4, &tenant("never-shown", 1));
+        drop(publisher);
+        for tenants in [0, 3] {
+            let error = RoutePublisher::open_or_create(&path, of(10, tenants), writer(1)).unwrap_err();
+            assert!(matches!(error, TableError::TooFewTenants { number: 4, .. }), "{error}");
+        }
+        let before = TableReader::open(&path).unwrap().generation();
+        for options in [of(10, 4), of(20, 1024), of(20, 4)] {
+            let grown = RoutePublisher::open_or_create(&path, options, writer(3)).unwrap();
+            assert_eq!((grown.tenants_present(), grown.present(), grown.options()), (1, 1, options));
+            assert_eq!((grown.get_tenant(3), grown.get(9)), (Some(tenant("blue", 1)), Some(route(1))));
+            assert!(grown.generation() > before);
+        }
+    }
+
+    #[test]
+    fn counts_latencies_and_errors_outlive_their_writer() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("table");
+        let mut publisher = RoutePublisher::create(&path, options(10), writer(1)).unwrap();
+        for number in 1..=3 {
+            publisher.set(0, &route(number));
+            publisher.publish();
+            publisher.sync_latency().record(u64::from(number) * 1000);
+        }
+        publisher.note_failure();
+        publisher.record_error("DR table full", 7);
+        drop(publisher);
+        let reader = TableReader::open(&path).unwrap();
+        assert_eq!((reader.publications(), reader.sync_latency().count()), ((3, 1), 3));
+        assert_eq!((reader.errors().len(), reader.errors()[0].text.load()), (32, "DR table full".to_owned()));
+        let publisher = RoutePublisher::open_or_create(&path, options(10), writer(2)).unwrap();
+        publisher.record_error("DR table full", 9);
+        publisher.sync_latency().record(5);
+        assert_eq!(reader.errors()[0].count.load(Ordering::Relaxed), 2);
+        assert_eq!(reader.errors()[0].last_unix_ns.load(Ordering::Relaxed), 9);
+        assert_eq!((reader.sync_latency().count(), reader.sync_latency().longest_ns()), (4, 3000));
+        for number in 0..40 {
+            publisher.record_error(&format!("error {number}"), 10);
+        }
+        assert_eq!(reader.errors()[31].text.load(), "further errors (log full)");
+        assert_eq!(reader.errors()[31].count.load(Ordering::Relaxed), 10);
+    }
+
+    #[test]
+    fn tenants_that_a_killed_writer_showed_without_moving_the_generation_are_announced_by_the_next() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("table");
+        let mut publisher = RoutePublisher::create(&path, options(10), writer(1)).unwrap();
+        let mut reader = TableReader::open(&path).unwrap();
+        look(&mut reader);
+        publisher.set_tenant(1, &tenant("blue", 1));
+        // what a writer has done that is killed between the two
+        publisher.writer.first.publish();
+        drop(publisher);
+        assert!(!reader.changed());
+        let publisher = RoutePublisher::open_or_create(&path, options(10), writer(2)).unwrap();
+        assert_eq!(publisher.generation(), 2);
+        let (done, tenants, _) = look(&mut reader);
+        assert_eq!((done.generation, tenants), (2, vec![(1, Some(tenant("blue", 1)))]));
+        drop(publisher);
+        RoutePublisher::open_or_create(&path, options(10), writer(2)).unwrap();
+        assert!(!reader.changed(), "announced twice");
+    }
+
+    #[test]
+    #[should_panic(expected = "tenant place 3 of 3")]
+    fn a_place_of_a_tenant_out_of_range_is_a_fault_of_the_caller() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut publisher =
+            RoutePublisher::create(&directory.path().join("table"), options(10), writer(1)).unwrap();
+        publisher.set_tenant(3, &tenant("blue", 1));
     }
 
     #[test]

@@ -465,3 +465,179 @@ impl Record for TenantRecord {
         &self.words
     }
 }
+
+#[cfg(all(test, not(loom)))]
+#[allow(clippy::unwrap_used, reason = "helpers of tests")]
+mod tests {
+    use super::*;
+
+    /// A sound tenant that uses every byte it may.
+    fn made_from(seed: u64) -> TenantEntry {
+        let mut state = seed;
+        let mut next = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 11) ^ state >> 40
+        };
+        let mut byte = || next().to_le_bytes()[0];
+        let letters = b"abcXYZ019._-";
+        let mut name = [0; NAME_BYTES];
+        let length = 1 + usize::from(byte()) % (NAME_BYTES - 1);
+        name[..length].fill_with(|| letters[usize::from(byte()) % letters.len()]);
+        let mut entry = TenantEntry::new(std::str::from_utf8(&name[..length]).unwrap()).unwrap();
+        entry.rights = byte() & tenant_right::ALL;
+        entry.class = byte() & 1;
+        entry.p_key_count = byte() % 33;
+        (entry.uid_count, entry.gid_count, entry.node_count) = (byte() % 9, byte() % 9, byte() % 9);
+        entry.prefix_count = byte() % 5;
+        for prefix in &mut entry.prefixes {
+            prefix.len = byte() % 16;
+            prefix.ports.fill_with(&mut byte);
+        }
+        entry.classes.fill_with(&mut next);
+        entry.nodes.fill_with(&mut next);
+        entry.id = next();
+        let mut half = || u32::try_from(next() & 0xffff_ffff).unwrap();
+        (entry.rate, entry.burst) = (half(), half());
+        entry.uids.fill_with(&mut half);
+        entry.gids.fill_with(&mut half);
+        entry.p_keys.fill_with(|| u16::try_from(half() & 0xffff).unwrap());
+        entry
+    }
+
+    #[test]
+    fn every_field_of_a_tenant_survives_encoding_and_no_other_place_accepts_it() {
+        for seed in 0..500 {
+            let entry = made_from(seed);
+            assert!(entry.is_sound(), "seed {seed}: {entry:?}");
+            let words = encode(1023, 9, Some(&entry));
+            assert_eq!(decode(1023, &words), Decoded::Present(entry), "seed {seed}");
+            assert_eq!(decode(1022, &words), Decoded::Damaged, "seed {seed}");
+        }
+        assert_eq!(decode(1, &encode(1, 9, None)), Decoded::Absent);
+        assert_eq!(decode(1, &TenantWords::default()), Decoded::Absent);
+    }
+
+    #[test]
+    fn every_field_has_words_of_its_own() {
+        type Change = (&'static str, std::ops::Range<usize>, fn(&mut TenantEntry));
+        let changes: [Change; 16] = [
+            ("rights", 0..1, |entry| entry.rights ^= 1),
+            ("class", 0..1, |entry| entry.class ^= 1),
+            ("p_key_count", 0..1, |entry| entry.p_key_count ^= 1),
+            ("uid_count", 0..1, |entry| entry.uid_count ^= 1),
+            ("gid_count", 0..1, |entry| entry.gid_count ^= 1),
+            ("node_count", 0..1, |entry| entry.node_count ^= 1),
+            ("prefix_count", 0..1, |entry| entry.prefix_count ^= 1),
+            ("name", 1..5, |entry| entry.name[30] ^= b'a' ^ b'b'),
+            ("id", 5..6, |entry| entry.id ^= 1 << 63),
+            ("rate", 6..7, |entry| entry.rate ^= 1 << 31),
+            ("burst", 6..7, |entry| entry.burst ^= 1 << 31),
+            ("classes", 8..12, |entry| entry.classes[3] ^= 1 << 63),
+            ("p_keys", 12..20, |entry| entry.p_keys[31] ^= 0x8000),
+            ("uids", 20..24, |entry| entry.uids[7] ^= 1),
+            ("gids", 24..28, |entry| entry.gids[7] ^= 1),
+            ("nodes", 28..36, |entry| entry.nodes[7] ^= 1),
+        ];
+        let mut entry = made_from(7);
+        entry.name = *b"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\0";
+        for count in
+            [&mut entry.uid_count, &mut entry.gid_count, &mut entry.node_count, &mut entry.prefix_count]
+        {
+            *count = 2;
+        }
+        entry.p_key_count = 2;
+        let before = encode(3, 1, Some(&entry)).0;
+        for (field, words, change) in changes {
+            let mut other = entry;
+            change(&mut other);
+            let after = encode(3, 1, Some(&other));
+            let moved: Vec<usize> =
+                (0..tenant_word::CHECKSUM).filter(|at| before[*at] != after.0[*at]).collect();
+            assert!(moved.len() == 1 && words.contains(&moved[0]), "{field} moved {moved:?}");
+            assert_eq!(decode(3, &after), Decoded::Present(other), "{field}");
+        }
+        for (prefix, byte) in (0..MAX_PREFIXES).flat_map(|prefix| (0..16).map(move |byte| (prefix, byte))) {
+            let mut other = entry;
+            match byte {
+                0 => other.prefixes[prefix].len ^= 1,
+                port => other.prefixes[prefix].ports[port - 1] ^= 1,
+            }
+            let after = encode(3, 1, Some(&other));
+            assert_ne!(before[36 + prefix * 2 + byte / 8], after.0[36 + prefix * 2 + byte / 8]);
+            assert_eq!(decode(3, &after), Decoded::Present(other));
+        }
+    }
+
+    #[test]
+    fn a_tenant_with_one_number_out_of_range_is_not_sound_and_no_reader_takes_it() {
+        type Spoil = (&'static str, fn(&mut TenantEntry));
+        let spoil: [Spoil; 13] = [
+            ("no name", |entry| entry.name = [0; NAME_BYTES]),
+            ("a name without end", |entry| entry.name = [b'a'; NAME_BYTES]),
+            ("a name with a blank", |entry| entry.name[0] = b' '),
+            ("a name that is not UTF-8", |entry| entry.name[0] = 0xff),
+            ("something behind the name", |entry| entry.name[31] = b'a'),
+            ("a right that is none", |entry| entry.rights = 4),
+            ("a class that is none", |entry| entry.class = 2),
+            ("33 P_Keys", |entry| entry.p_key_count = 33),
+            ("9 users", |entry| entry.uid_count = 9),
+            ("9 groups", |entry| entry.gid_count = 9),
+            ("9 nodes", |entry| entry.node_count = 9),
+            ("5 prefixes", |entry| entry.prefix_count = 5),
+            ("a prefix of 16 ports", |entry| entry.prefixes[3].len = 16),
+        ];
+        for (what, spoil) in spoil {
+            let mut entry = TenantEntry::new("t").unwrap();
+            assert!(entry.is_sound());
+            spoil(&mut entry);
+            assert!(!entry.is_sound(), "{what}");
+            assert_eq!(decode(0, &encode(0, 2, Some(&entry))), Decoded::Damaged, "{what}");
+            // whatever the counts say, looking at it does not leave its lists
+            let _ = (entry.p_keys(), entry.uids(), entry.gids(), entry.nodes(), entry.prefixes());
+            let _ = (entry.name(), entry.prefixes[3].covers(&[0; 63]));
+        }
+    }
+
+    #[test]
+    fn names_have_1_to_31_of_the_letters_that_may_be_used() {
+        let longest = "x".repeat(31);
+        for name in ["a", "A-1_b.c", longest.as_str()] {
+            assert_eq!(TenantEntry::new(name).unwrap().name(), name);
+        }
+        let too_long = "x".repeat(32);
+        for name in ["", " ", "a b", "ä", "a\0", "a/b", "a:b", too_long.as_str()] {
+            assert!(!is_tenant_name(name) && TenantEntry::new(name).is_none(), "{name:?}");
+        }
+    }
+
+    #[test]
+    fn a_list_that_does_not_fit_changes_nothing() {
+        let mut entry = TenantEntry::new("t").unwrap();
+        assert!(entry.set_p_keys(&[1; 32]) && entry.set_uids(&[2; 8]) && entry.set_gids(&[3; 8]));
+        assert!(entry.set_nodes(&[4; 8]) && entry.set_prefixes(&[PathPrefix::new(&[5]).unwrap(); 4]));
+        let full = entry;
+        assert!(!entry.set_p_keys(&[9; 33]) && !entry.set_uids(&[9; 9]) && !entry.set_gids(&[9; 300]));
+        assert!(!entry.set_nodes(&[9; 9]) && !entry.set_prefixes(&[PathPrefix::default(); 5]));
+        assert_eq!(entry, full);
+        assert!(
+            entry.set_p_keys(&[7]) && entry.p_keys() == [7] && entry.p_keys[1..].iter().all(|key| *key == 0)
+        );
+        assert!(PathPrefix::new(&[1; 16]).is_none() && PathPrefix::new(&[1; 300]).is_none());
+        assert!(PathPrefix::default().covers(&[]) && PathPrefix::default().covers(&[9]));
+    }
+
+    #[test]
+    fn every_class_has_a_bit_and_every_place_a_number() {
+        for class in 0..=255 {
+            let mut entry = TenantEntry::new("t").unwrap();
+            entry.allow_class(class, true);
+            assert!((0..=255).all(|other| entry.allows_class(other) == (other == class)), "{class:#x}");
+            entry.allow_class(class, false);
+            assert_eq!(entry.classes, [0; 4]);
+        }
+        for place in 0..MAX_TENANTS {
+            assert_eq!(place_of(number_of(place)), Some(place));
+        }
+        assert_eq!((number_of(0), number_of(1023), number_of(MAX_TENANTS), place_of(0)), (1, 1024, 0, None));
+    }
+}

@@ -18,7 +18,9 @@
 //!
 //! Pure functions and plain values: names of users, groups, nodes and partitions are looked up by the caller's [`Names`].
 
-use super::{Priority, RawTenant, SmpRight, Tenant, TenantError, is_name};
+use madplane_shm::table::tenant::is_tenant_name;
+
+use super::{Priority, RawTenant, SmpRight, Tenant, TenantError};
 use crate::nearest;
 use crate::route::number;
 
@@ -103,7 +105,7 @@ pub fn parse(words: &[impl AsRef<str>], names: &mut impl Names) -> Result<Tenant
             raw.name
         ));
     }
-    if !is_name(&raw.name) {
+    if !is_tenant_name(&raw.name) {
         return Err(TenantError::Name(raw.name).to_string());
     }
     let (mut p_keys, mut no_p_key) = (Vec::new(), false);
@@ -266,6 +268,9 @@ mod tests {
         let again = parse_line(&tenant.to_line(), &mut NumbersOnly).unwrap().unwrap();
         assert_eq!(again, tenant);
         assert_eq!(Tenant::try_from(RawTenant::from(&tenant)).unwrap(), tenant);
+        let entry = tenant.to_entry(77);
+        assert!(entry.is_sound() && entry.id == 77 && entry.allows_class(0x4f) && !entry.allows_class(0x50));
+        assert_eq!(Tenant::from_entry(&entry).unwrap(), tenant);
         let json = serde_json::to_string(&RawTenant::from(&tenant)).unwrap();
         assert_eq!(Tenant::try_from(serde_json::from_str::<RawTenant>(&json).unwrap()).unwrap(), tenant);
         assert_eq!(read("a partition=storage").unwrap().p_keys(), [0x8010]);
