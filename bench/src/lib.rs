@@ -12,7 +12,7 @@
 //! | [`tables`] | a route table written by the measuring process |
 //! | [`load`] | clients that check every answer: one at a time, or many in flight |
 //! | [`solo`] | a worker driven on the caller's thread, without a second core |
-//! | [`floor`], [`raw`], [`libibmad`], [`bringup`], [`pinned`] | the scenarios |
+//! | [`floor`], [`raw`], [`libibmad`], [`bringup`], [`pinned`], [`table`] | the scenarios |
 //! | [`ffi`] | the stock libibmad, loaded at run time |
 //! | [`count_alloc`] | an allocator that counts |
 //!
@@ -41,6 +41,7 @@ pub mod report;
 pub mod scenario;
 pub mod solo;
 pub mod subnet;
+pub mod table;
 pub mod tables;
 
 pub use error::BenchError;

@@ -2,7 +2,7 @@
 
 use crate::error::BenchError;
 use crate::report::Record;
-use crate::{bringup, floor, libibmad, pinned, raw, solo};
+use crate::{bringup, floor, libibmad, pinned, raw, solo, table};
 
 /// How much to run; zero or `None` means the scenario's own default.
 #[derive(Debug, Clone, Default)]
@@ -76,6 +76,11 @@ pub const ALL: &[Scenario] = &[
         name: "pinned",
         about: "pinned routes against forwarding tables over 1, 2, 4 and 6 hops: engine alone, and through the rings",
         run: pinned::run,
+    },
+    Scenario {
+        name: "table",
+        about: "the route table under traffic: looks, publications, reloads, changes through madctld, 65,536 routes",
+        run: table::run,
     },
 ];
 

@@ -60,12 +60,8 @@ impl Publisher {
             self.publisher.clear(index);
             return Ok(());
         };
-        let mut entry = RouteEntry::new(spec.slid, spec.dlid, spec.path)
-            .ok_or_else(|| BenchError::Usage(format!("a path of {} hops", spec.path.len())))?;
         self.ids += 1;
-        (entry.id, entry.p_key) = (self.ids, spec.p_key);
-        self.publisher.set(index, &entry);
-        Ok(())
+        set_route(&mut self.publisher, index, spec, self.ids)
     }
 
     /// Shows all changes and returns their generation.
@@ -105,6 +101,23 @@ impl Publisher {
     pub fn status(&self) -> &Status {
         &self.status
     }
+}
+
+/// Puts a route at `index` of a table; shown with its next publication.
+///
+/// # Errors
+/// [`BenchError::Usage`] for a path without ports or with too many.
+pub fn set_route(
+    publisher: &mut RoutePublisher,
+    index: u32,
+    spec: &RouteSpec<'_>,
+    id: u64,
+) -> Result<(), BenchError> {
+    let mut entry = RouteEntry::new(spec.slid, spec.dlid, spec.path)
+        .ok_or_else(|| BenchError::Usage(format!("a path of {} hops", spec.path.len())))?;
+    (entry.id, entry.p_key) = (id, spec.p_key);
+    publisher.set(index, &entry);
+    Ok(())
 }
 
 /// A route to be published.

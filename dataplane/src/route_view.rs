@@ -1,9 +1,10 @@
 //! A worker's view of the route table: a reader of the shared table, and what it has told the shard.
 //!
-//! Owned by a worker. [`RouteView::changed`] looks at one shared word and is called once per duty cycle; everything else
-//! happens when that word moved: the places that changed are read under the sequence lock and handed to the shard, which
-//! keeps its own compiled copy. A table that its writer overtakes again and again is left for the next cycle; what the shard
-//! has stays good. Forwarding never waits for control.
+//! Owned by a worker. [`RouteView::is_due`] looks at one shared word and is called once per duty cycle; everything else
+//! happens when that word moved: places that changed are read under the sequence lock and handed to the shard, which
+//! keeps its own compiled copy. One duty cycle takes a few places only, so that no MAD waits long behind a large
+//! publication; the generation counts as applied with its last place. Until then each route that the shard has is whole,
+//! some are old and some are new. Forwarding never waits for control.
 
 use std::sync::Arc;
 
@@ -11,6 +12,11 @@ use madplane_engine::{OnBroken, PinnedRoute, Shard};
 use madplane_shm::route_counters::RouteCounters;
 use madplane_shm::table::snapshot::TableReader;
 use madplane_shm::table::{RouteEntry, on_broken};
+
+/// Places looked at in one duty cycle: well below a microsecond.
+const STEP: u32 = 8;
+/// The same while the whole table is gone through, which happens when it is new or after very many changes.
+const STEP_THROUGH_ALL: u32 = 64;
 
 /// One worker's reader and what has come of it.
 #[derive(Debug)]
@@ -32,12 +38,13 @@ impl RouteView {
         Self { reader, counters, ids, resets_counters, retries: 0, refused: 0 }
     }
 
-    /// Whether the table has moved since the last complete refresh. One load of a word that rarely changes.
-    pub fn changed(&self) -> bool {
+    /// Whether there is something to [`RouteView::refresh`]. One load of a word that rarely changes.
+    #[inline]
+    pub fn is_due(&self) -> bool {
         self.reader.changed()
     }
 
-    /// Tells the shard what has changed; the generation that it forwards by now, or `None` if the writer was too quick.
+    /// Tells the shard some of what has changed; the generation that it forwards by now, or `None` if there is more.
     #[cold]
     pub fn refresh(&mut self, shard: &mut Shard) -> Option<u64> {
         let (ids, counters, resets) = (&mut self.ids, &self.counters, self.resets_counters);
@@ -53,7 +60,8 @@ impl RouteView {
             }
             shard.set_route(index, entry.map(pinned).as_ref());
         };
-        let outcome = self.reader.refresh(apply_route, &mut |_, _| {});
+        let budget = if self.reader.goes_through_all() { STEP_THROUGH_ALL } else { STEP };
+        let outcome = self.reader.advance(budget, apply_route, &mut |_, _| {});
         self.retries += u64::from(outcome.retries);
         self.refused += u64::from(outcome.refused);
         outcome.complete.then_some(outcome.generation)

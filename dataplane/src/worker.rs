@@ -76,7 +76,7 @@ impl Worker {
 
     /// Does everything that is due at `now_ns`; returns how much there was.
     pub fn poll(&mut self, now_ns: u64) -> usize {
-        if self.routes.as_ref().is_some_and(|routes| routes.changed()) {
+        if self.routes.as_ref().is_some_and(|routes| routes.is_due()) {
             self.refresh_routes();
         }
         self.egress.now_ns = now_ns;

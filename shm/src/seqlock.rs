@@ -26,6 +26,7 @@ use crate::sync::{AtomicU64, Ordering, fence};
 use crate::table::TableMemory;
 
 pub mod pair;
+pub mod steps;
 
 /// Marks a bank that is being written.
 const BEING_WRITTEN: u64 = 0;
@@ -266,6 +267,10 @@ pub struct Reader<M: TableMemory> {
     versions: Vec<u64>,
     staged: Vec<(u32, M::Entry)>,
     staged_at: Vec<u32>,
+    /// Where [`Reader::advance`] goes on.
+    stand: steps::Stand,
+    /// Entries it copies before it looks whether the writer has come.
+    chunk_now: u32,
 }
 
 /// One bank as it was found.
@@ -289,6 +294,8 @@ impl<M: TableMemory> Reader<M> {
             versions: vec![0; entries],
             staged,
             staged_at: vec![NOT_STAGED; entries],
+            stand: steps::Stand::Idle,
+            chunk_now: M::CHUNK,
         }
     }
 
@@ -311,6 +318,7 @@ impl<M: TableMemory> Reader<M> {
     /// delivered before, all of one generation. `accept` says whether the entry is sound.
     pub fn refresh(&mut self, accept: &mut impl FnMut(u32, &M::Entry) -> bool) -> Refresh {
         let mut done = Refresh { generation: self.generation, complete: true, ..Refresh::default() };
+        self.stand = steps::Stand::Idle;
         if !self.changed() {
             return done;
         }
@@ -446,24 +454,36 @@ impl<M: TableMemory> Reader<M> {
     }
 
     fn deliver(&mut self, view: View, accept: &mut impl FnMut(u32, &M::Entry) -> bool, done: &mut Refresh) {
-        for (index, words) in self.staged.drain(..) {
-            self.staged_at[index as usize] = NOT_STAGED;
-            let version = version_of(words.as_ref());
-            let seen = &mut self.versions[index as usize];
-            // staged by a copy that was thrown away, unchanged in the one that holds
-            if *seen == version {
-                continue;
-            }
-            *seen = version;
-            if accept(index, &words) {
-                done.changed += 1;
-            } else {
-                done.refused += 1;
+        for at in 0..self.staged.len() {
+            let (index, words) = self.staged[at];
+            match self.deliver_one(index, &words, accept) {
+                Some(true) => done.changed += 1,
+                Some(false) => done.refused += 1,
+                None => {}
             }
         }
+        self.staged.clear();
         self.generation = view.generation;
         self.head = view.head;
         done.generation = view.generation;
+    }
+
+    /// Delivers a validated entry; whether it was taken, `None` if it is the one delivered before.
+    fn deliver_one(
+        &mut self,
+        index: u32,
+        words: &M::Entry,
+        accept: &mut impl FnMut(u32, &M::Entry) -> bool,
+    ) -> Option<bool> {
+        self.staged_at[index as usize] = NOT_STAGED;
+        let version = version_of(words.as_ref());
+        let seen = &mut self.versions[index as usize];
+        // staged by a copy that was thrown away, unchanged in the one that holds
+        if *seen == version {
+            return None;
+        }
+        *seen = version;
+        Some(accept(index, words))
     }
 
     fn forget(&mut self) {

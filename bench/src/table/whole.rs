@@ -1,0 +1,64 @@
+//! Tables of 65,536 routes: how long a worker takes for all of it, and the memory.
+
+use std::time::{Duration, Instant};
+
+use crate::error::BenchError;
+use crate::fabrics::Fabric;
+use crate::harness::Summary;
+use crate::machine::Cores;
+use crate::plane::{Plane, PlaneOptions};
+use crate::report::{Bar, Record};
+use crate::scenario::Options;
+use crate::tables::{Publisher, RouteSpec};
+
+use super::HOSTS_128;
+
+/// As many as a table can hold.
+pub(super) const ROUTES: u32 = 65_536;
+
+/// LIDs of the route at `index`; none of them is of the fabric's hosts.
+pub(super) fn lids(index: u32) -> (u16, u16) {
+    let half = |number: u32| u16::try_from(0x1000 + number).unwrap_or(0x1000);
+    (half(index / 256), half(0x1000 + index % 256))
+}
+
+pub(super) fn run(options: &Options, cores: Cores) -> Result<Vec<Record>, BenchError> {
+    let fabric = Fabric::from_spec(HOSTS_128)?;
+    let plane = Plane::start(&PlaneOptions {
+        fabric: fabric.spec.clone(),
+        at: Some(fabric.host_selector()),
+        cores: Some(cores),
+        ..PlaneOptions::default()
+    })?;
+    let before = plane.process().memory("VmRSS");
+    let mut publisher = Publisher::start(&plane, ROUTES)?;
+    let mut rounds = Vec::new();
+    for round in 0..options.rounds_or(7) * 2 {
+        let p_key = if round % 2 == 0 { 0xFFFF } else { 0 };
+        for index in 0..ROUTES {
+            let (slid, dlid) = lids(index);
+            publisher.set(index, Some(&RouteSpec { slid, dlid, path: &[1, 2, 3, 4, 5, 6], p_key }))?;
+        }
+        let start = Instant::now();
+        let generation = publisher.publish();
+        publisher.wait(generation)?;
+        let all = start.elapsed();
+        rounds.push(Summary::of("resync_ms", all.as_secs_f64() * 1e3));
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let first = rounds.first().map_or(f64::NAN, |first| first.get("resync_ms"));
+    let after = plane.process().memory("VmRSS");
+    let file = std::fs::metadata(plane.paths().table_segment()).map_or(0, |found| found.len());
+    let mut memory = Summary::of("worker_mb", after.saturating_sub(before) as f64 / 1e6);
+    memory.values.insert("table_file_mb".to_owned(), file as f64 / 1e6);
+    memory.values.insert("first_resync_ms".to_owned(), first);
+    let record = Record::from_rounds("table", "65,536 routes, all changed, one worker", "ms", &rounds);
+    let resync = record.median("resync_ms");
+    let memory = Record::from_rounds("table", "65,536 routes, memory", "MB", &[memory]);
+    Ok(vec![
+        record
+            .held_to(Bar::at_most("full resync of 65,536 routes, ms", resync, 5.0))
+            .noting("from publish to applied; the first time the routes are new to the worker"),
+        memory.noting("worker_mb includes the mapped table and the route counters"),
+    ])
+}
