@@ -6,10 +6,10 @@
 use std::sync::Arc;
 
 use madplane_client::{Envelope, MadMessage, kind};
-use madplane_dataplane::agents::{AGENTS_PER_SESSION, AgentId, AgentSpec};
+use madplane_dataplane::agents::{AgentId, AgentSpec};
 use madplane_dataplane::mesh::mesh;
 use madplane_dataplane::orders::{Order, OrderDesk, Report, order_rings};
-use madplane_dataplane::sessions::{Session, SessionOut};
+use madplane_dataplane::sessions::Session;
 use madplane_dataplane::worker::Worker;
 use madplane_engine::{FabricOptions, FabricPlan};
 use madplane_port::session::split;
@@ -70,9 +70,7 @@ impl Solo {
         let (rx, tx) = split(plane, bell()?, SLOTS);
         let (slot, generation) = (0, 1);
         let (node, port) = (fabric.host, 1);
-        let agents = [None; AGENTS_PER_SESSION as usize];
-        let out = SessionOut { generation, node, port, tx, agents, dirty: false, sent: 0, dropped: 0 };
-        let session = Session { slot, generation, node, port, rx, out, received: 0 };
+        let session = Session::new(slot, generation, (node, port), rx, tx);
         let mut solo = Self {
             worker,
             desk,

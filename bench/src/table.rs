@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use madplane_dataplane::acl::Acl;
 use madplane_dataplane::route_view::RouteView;
 use madplane_port::machine::pin_thread;
 use madplane_shm::header::Incarnation;
@@ -80,10 +81,11 @@ fn look(options: &Options) -> Result<Record, BenchError> {
     let counters = RouteCounters::create(&directory.path().join("use"), ROUTES, Incarnation::default());
     let reader = TableReader::open(&path).map_err(table_failed)?;
     let mut view = RouteView::new(reader, Arc::new(counters.map_err(table_failed)?), true);
+    let mut acl = Acl::default();
     let fabric = Fabric::from_spec("builtin:ring,switches=3,hosts=1")?;
     let mut engine = crate::by_lid::EngineClient::build(&fabric)?;
     while view.is_due() {
-        view.refresh(&mut engine.shard);
+        view.refresh(&mut engine.shard, &mut acl);
     }
     let count = options.count_or(50_000_000);
     let mut rounds = Vec::new();

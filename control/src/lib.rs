@@ -13,7 +13,7 @@
 //! | routes are changed | [`reactor`] | [`route_desk`] changes [`routes`], publishes in batches, waits for the workers |
 //! | SIGTERM, SIGINT | [`reactor`], by a pipe | orderly end |
 //!
-//! One thread, no locks. Arrows point to the right only: cli → spawn → locks, config, sys; reactor → admin, plane_link,
+//! One thread, no locks. Arrows point to the right only: cli → spawn → config, sys; reactor → admin, plane_link,
 //! route_desk → publish → routes, poller. What a client needs, madctl like any other, is the crate [`madctl`]: admin client,
 //! who runs, routes as they are written, the fabric. Not here: anything a MAD means, and the state of nodes, which belongs
 //! to the fabric.
@@ -25,7 +25,6 @@ pub mod admin_routes;
 pub mod admin_tenants;
 pub mod cli;
 pub mod config;
-pub mod locks;
 pub mod plane_link;
 pub mod poller;
 pub mod publish;

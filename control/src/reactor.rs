@@ -26,12 +26,12 @@ use tracing::{debug, info, warn};
 
 use crate::admin::{self, Action, ControlStatus, Done, Reply};
 use crate::admin_peer::{AdminPeer, PeerState};
-use crate::locks::{DaemonLock, LockError};
 use crate::plane_link::{Change, LinkSources, PlaneLink};
 use crate::poller::{Interest, Poller, Ready};
 use crate::publish::Capacities;
 use crate::route_desk::RouteDesk;
 use madplane_shm::process;
+use madplane_shm::process::lock::{DaemonLock, LockError};
 
 const LISTENER: u64 = 0;
 const SIGNALS: u64 = 1;

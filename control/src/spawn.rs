@@ -16,13 +16,13 @@ use std::time::{Duration, Instant};
 
 pub use madctl::daemons::{find_control, find_plane};
 use madplane_shm::paths::PlanePaths;
+use madplane_shm::process::lock::{self, DaemonLock, LockError};
 use madplane_shm::status::Status;
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal};
 
 use crate::config::{ConfigError, UpOptions, locate};
-use crate::locks::{self, DaemonLock, LockError};
 use crate::sys;
 
 /// How long a daemon may take to become ready.
@@ -355,7 +355,7 @@ struct Ending {
 /// Sends SIGTERM to the holder of `lock`; `None` if there is none.
 fn ask_to_end(lock: &Path, daemon: &'static str) -> Result<Option<Ending>, SpawnError> {
     let system = |source| SpawnError::System { what: format!("stopping {daemon}"), source };
-    let Some(held) = locks::holder(lock).map_err(system)? else { return Ok(None) };
+    let Some(held) = lock::holder(lock).map_err(system)? else { return Ok(None) };
     let Some(pid) = i32::try_from(held.pid).ok().and_then(Pid::from_raw) else {
         let text = format!("the holder of {} is not known", lock.display());
         return Err(system(io::Error::other(text)));
@@ -366,7 +366,7 @@ fn ask_to_end(lock: &Path, daemon: &'static str) -> Result<Option<Ending>, Spawn
         Err(error) => return Err(system(error.into())),
     };
     // the pidfd cannot change its process any more: if the lock is still held under this id, it is the right one
-    if locks::holder(lock).map_err(system)? != Some(held) {
+    if lock::holder(lock).map_err(system)? != Some(held) {
         return Ok(None);
     }
     match rustix::process::pidfd_send_signal(&process, Signal::TERM) {

@@ -1,11 +1,12 @@
 //! What control asks of the operating system, as safe functions.
 //!
 //! The only module of this crate with unsafe code: starting a process in a session of its own, without descriptors
-//! that are not meant for it, and taking over a descriptor whose number came on the command line. Everything else here is a thin layer over `/proc` and rustix.
+//! that are not meant for it, taking over a descriptor whose number came on the command line, and asking the C library for
+//! the numbers of users and groups. Everything else here is a thin layer over `/proc` and rustix.
 //! Any thread may call any of it. Nothing here knows about planes.
 #![allow(unsafe_code)]
 
-use std::ffi::OsString;
+use std::ffi::{CString, OsString};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -68,6 +69,57 @@ pub fn adopt_fd(number: RawFd) -> io::Result<File> {
     Ok(unsafe { File::from_raw_fd(number) })
 }
 
+/// Returns the number of the user called `name`, by whatever the system's name service is configured to ask.
+///
+/// # Errors
+/// The service could not be asked.
+pub fn user_id(name: &str) -> io::Result<Option<u32>> {
+    look_up(name, |name, buffer, length| {
+        let mut found: *mut libc::passwd = std::ptr::null_mut();
+        let mut entry = std::mem::MaybeUninit::<libc::passwd>::uninit();
+        // SAFETY: the name is a C string, and the three places are ours and as long as said.
+        let error = unsafe { libc::getpwnam_r(name, entry.as_mut_ptr(), buffer, length, &raw mut found) };
+        // SAFETY: on success the result is null or points to the entry just filled.
+        (error, unsafe { found.as_ref() }.map(|found| found.pw_uid))
+    })
+}
+
+/// Returns the number of the group called `name`, likewise.
+///
+/// # Errors
+/// The service could not be asked.
+pub fn group_id(name: &str) -> io::Result<Option<u32>> {
+    look_up(name, |name, buffer, length| {
+        let mut found: *mut libc::group = std::ptr::null_mut();
+        let mut entry = std::mem::MaybeUninit::<libc::group>::uninit();
+        // SAFETY: the name is a C string, and the three places are ours and as long as said.
+        let error = unsafe { libc::getgrnam_r(name, entry.as_mut_ptr(), buffer, length, &raw mut found) };
+        // SAFETY: on success the result is null or points to the entry just filled.
+        (error, unsafe { found.as_ref() }.map(|found| found.gr_gid))
+    })
+}
+
+/// Asks with a larger buffer each time until the answer fits.
+fn look_up(
+    name: &str,
+    ask: impl Fn(*const libc::c_char, *mut libc::c_char, usize) -> (libc::c_int, Option<u32>),
+) -> io::Result<Option<u32>> {
+    const LARGEST_BYTES: usize = 1 << 20;
+    let Ok(name) = CString::new(name) else { return Ok(None) };
+    let mut length = 1024;
+    loop {
+        let mut buffer = vec![0; length];
+        match ask(name.as_ptr(), buffer.as_mut_ptr(), length) {
+            (0, found) => return Ok(found),
+            (libc::ERANGE, _) if length < LARGEST_BYTES => length *= 4,
+            (libc::EINTR, _) => {}
+            // how some services say that there is none
+            (libc::ENOENT | libc::ESRCH | libc::EBADF | libc::EPERM, _) => return Ok(None),
+            (error, _) => return Err(io::Error::from_raw_os_error(error)),
+        }
+    }
+}
+
 /// Returns the number under which `fd` is open.
 pub fn fd_number(fd: &OwnedFd) -> RawFd {
     fd.as_raw_fd()
@@ -113,6 +165,14 @@ mod tests {
     fn standard_streams_and_closed_descriptors_are_not_adopted() {
         for number in [-1, 0, 1, 2, 1_000_000] {
             assert!(adopt_fd(number).is_err(), "{number}");
+        }
+    }
+
+    #[test]
+    fn users_and_groups_have_the_numbers_of_the_system() {
+        assert_eq!((user_id("root").unwrap(), group_id("root").unwrap()), (Some(0), Some(0)));
+        for nobody in ["", "no such user", "a\0b"] {
+            assert_eq!((user_id(nobody).unwrap(), group_id(nobody).unwrap()), (None, None), "{nobody:?}");
         }
     }
 

@@ -34,7 +34,10 @@ fn bad_input_is_answered_with_one_line_and_the_right_code() {
         &bed,
         &[
             (&[], 2, "requires a subcommand"),
-            (&["stauts"], 2, "similar subcommand exists: 'status'"),
+            (&["stauts"], 2, "'status'"),
+            (&["latency", "show"], 1, "is not running"),
+            (&["tenants", "show"], 1, "has no route table"),
+            (&["tenants", "add", "a"], 1, "is not running"),
             (&["up", "--fabirc", "x"], 2, "--fabric"),
             (&["up", "--fabric", "no/such/file"], 1, "no such file"),
             (&["up", "--fabric", "/"], 1, "is a directory"),

@@ -16,7 +16,7 @@ use madplane_shm::status::Status;
 use madplane_shm::sync::Ordering::{Relaxed, Release};
 use madplane_shm::table::RouteEntry;
 use madplane_shm::table::snapshot::TableReader;
-use support::{Admin, Bed, Daemon, FakePlane, NAME, done, eventually};
+use support::{Admin, Bed, Daemon, FakePlane, NAME, done, eventually, failed, ok};
 
 /// A worker of the fake plane that does nothing but apply the table, as long as it lives.
 struct Follower {
@@ -72,19 +72,6 @@ fn log_of(mut daemon: Daemon) -> String {
 
 fn routes(bed: &Bed, arguments: &[&str]) -> Output {
     bed.madctl(&[&["routes"], arguments].concat())
-}
-
-fn ok(output: &Output) -> String {
-    let text = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(0), "{text}");
-    String::from_utf8(output.stdout.clone()).unwrap()
-}
-
-/// The one line of a command that failed.
-fn failed(output: &Output, code: i32) -> String {
-    let text = String::from_utf8(output.stderr.clone()).unwrap();
-    assert_eq!((output.status.code(), text.lines().count()), (Some(code), 1), "{text}");
-    text.trim_end().strip_prefix("madctl: ").unwrap().to_owned()
 }
 
 fn shown(bed: &Bed) -> serde_json::Value {

@@ -4,9 +4,11 @@
 //! once when a client is killed. Nothing here is on the way of a MAD. Workers are asked by orders and answer by reports;
 //! an order takes them one duty cycle, so housekeeping waits for it.
 
+mod binding;
 mod connections;
 mod requests;
 mod routes;
+mod tenancy;
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
@@ -26,9 +28,12 @@ use madplane_topology::{NodeKind, PortRef, Topology};
 use rustix::event::epoll;
 use rustix::io::Errno;
 
+use crate::acl::Membership;
 use crate::config::Config;
+use crate::notices::{Digest, NoticeDesk};
 use crate::orders::{Order, OrderDesk, Report};
 use madplane_shm::process::monotonic_ns;
+use tenancy::Peer;
 
 /// How long housekeeping waits for a worker before it gives the order up.
 const ORDER_PATIENCE: Duration = Duration::from_secs(2);
@@ -59,8 +64,7 @@ enum Role {
 #[derive(Debug)]
 struct Connection {
     socket: OwnedFd,
-    pid: u32,
-    uid: u32,
+    peer: Peer,
     role: Role,
 }
 
@@ -71,6 +75,8 @@ struct Slot {
     open: bool,
     place: (NodeId, u8),
     agents: u32,
+    member: Membership,
+    bound: bool,
 }
 
 /// The control channel.
@@ -90,8 +96,12 @@ pub struct Housekeeping {
     plan: Arc<FabricPlan>,
     status: Status,
     me: Incarnation,
+    /// The user that runs the plane.
+    owner: u32,
     default_place: (NodeId, u8),
     desks: Vec<OrderDesk>,
+    notices: Vec<NoticeDesk>,
+    digest: Digest,
     reports_bell: Arc<Doorbell>,
     epoll: OwnedFd,
     listener: OwnedFd,
@@ -123,6 +133,8 @@ pub struct HousekeepingParts {
     pub default_place: (NodeId, u8),
     /// Orders to each worker.
     pub desks: Vec<OrderDesk>,
+    /// Notices of each worker.
+    pub notices: Vec<NoticeDesk>,
     /// Rung by workers for every report.
     pub reports_bell: Arc<Doorbell>,
     /// Listening attach socket.
@@ -145,6 +157,7 @@ impl Housekeeping {
             me,
             default_place,
             desks,
+            notices,
             reports_bell,
             listener,
             huge_pages,
@@ -158,8 +171,11 @@ impl Housekeeping {
             plan,
             status,
             me,
+            owner: rustix::process::geteuid().as_raw(),
             default_place,
             desks,
+            notices,
+            digest: Digest::default(),
             reports_bell,
             epoll,
             listener,
@@ -183,6 +199,8 @@ impl Housekeeping {
         loop {
             self.status.plane().heartbeat_ns.store(monotonic_ns(), Ordering::Relaxed);
             self.look_for_table();
+            self.show_tenants();
+            self.read_notices();
             events.clear();
             match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), Some(&HEARTBEAT)) {
                 Ok(_) | Err(Errno::INTR) => {}
@@ -231,6 +249,20 @@ impl Housekeeping {
     /// The worker that owns a node.
     fn worker_of(&self, node: NodeId) -> usize {
         self.plan.shard_of(node)
+    }
+
+    /// Passes on what workers have to say.
+    fn read_notices(&mut self) {
+        let now_ns = monotonic_ns();
+        for desk in &mut self.notices {
+            while let Some(notice) = desk.take() {
+                let text = notice.to_string();
+                self.status.record_error(&text, madplane_shm::process::unix_ns());
+                if self.digest.wants(notice, now_ns) {
+                    tracing::warn!(held_back = self.digest.take_held_back(), "{text}");
+                }
+            }
+        }
     }
 
     /// Notes an error for operators.

@@ -14,8 +14,10 @@ use madplane_shm::route_counters::RouteCounters;
 use madplane_shm::status::MAX_SESSIONS;
 use madplane_wire::Mad;
 
+use crate::acl::{Acl, Membership};
 use crate::agents::{AgentId, RequestTable};
 use crate::mesh::MeshEnds;
+use crate::notices::{Notice, NoticeBox};
 use crate::sessions::SessionOut;
 use crate::telemetry::Counts;
 
@@ -24,6 +26,12 @@ use crate::telemetry::Counts;
 pub struct Egress {
     sessions: Vec<Option<SessionOut>>,
     dirty: Vec<u32>,
+    /// As `dirty`, sessions of the reserved class.
+    dirty_reserved: Vec<u32>,
+    /// What tenants may do.
+    pub acl: Acl,
+    /// What housekeeping is told.
+    pub notices: NoticeBox,
     /// Agents that take requests.
     pub requests: RequestTable,
     /// Rings to and from other workers.
@@ -54,10 +62,13 @@ const OVERFLOWS_PER_CYCLE: usize = 256;
 
 impl Egress {
     /// Starts without sessions.
-    pub fn new(mesh: MeshEnds) -> Self {
+    pub fn new(mesh: MeshEnds, acl: Acl, notices: NoticeBox) -> Self {
         Self {
             sessions: (0..MAX_SESSIONS).map(|_| None).collect(),
             dirty: Vec::with_capacity(MAX_SESSIONS),
+            dirty_reserved: Vec::with_capacity(MAX_SESSIONS),
+            acl,
+            notices,
             requests: RequestTable::default(),
             mesh,
             counts: Counts::default(),
@@ -93,6 +104,7 @@ impl Egress {
     pub fn close(&mut self, slot: u32) -> Option<SessionOut> {
         let out = self.sessions.get_mut(slot as usize)?.take()?;
         self.dirty.retain(|other| *other != slot);
+        self.dirty_reserved.retain(|other| *other != slot);
         for agent in (0u32..).zip(&out.agents).filter_map(|(n, spec)| spec.map(|_| n)) {
             let id = AgentId { slot, generation: out.generation, agent };
             self.requests.remove(out.node, out.port, id);
@@ -102,17 +114,41 @@ impl Egress {
 
     /// Wakes sessions that were given something and sleep. Call once per duty cycle.
     pub fn flush(&mut self) {
-        while let Some(slot) = self.dirty.pop() {
-            if let Some(Some(session)) = self.sessions.get_mut(slot as usize) {
-                session.dirty = false;
-                if session.tx.flush() {
-                    self.counts.add(Counter::DoorbellsRung, 1);
-                }
-            }
-        }
+        self.flush_reserved();
+        while self.flush_next() {}
         if self.mesh.has_kept() {
             self.mesh.retry();
         }
+    }
+
+    /// Wakes the next session that was given something, if it sleeps; false if there is none left. At most one system call.
+    pub fn flush_next(&mut self) -> bool {
+        let Some(slot) = self.dirty.pop() else { return false };
+        self.wake(slot);
+        true
+    }
+
+    /// Wakes sessions of the reserved class.
+    pub fn flush_reserved(&mut self) {
+        while let Some(slot) = self.dirty_reserved.pop() {
+            self.wake(slot);
+        }
+    }
+
+    fn wake(&mut self, slot: u32) {
+        if let Some(Some(session)) = self.sessions.get_mut(slot as usize) {
+            session.dirty = false;
+            if session.tx.flush() {
+                self.counts.add(Counter::DoorbellsRung, 1);
+            }
+        }
+    }
+
+    /// Says that a tenant may not have this key.
+    #[cold]
+    pub fn refused_by_tenant(&mut self, who: Membership, p_key: u16) {
+        let had = self.acl.counterpart(who, p_key);
+        self.notices.put(Notice::PKeyMismatch { got: p_key, had });
     }
 
     /// Takes the next overflow of this duty cycle.
@@ -122,6 +158,12 @@ impl Egress {
 
     fn give(&mut self, id: AgentId, pkt: &Packet) {
         let Some(Some(session)) = self.sessions.get_mut(id.slot as usize) else { return };
+        let member = session.member;
+        if !member.is_none() && pkt.dst_qp != 0 && !self.acl.receives(member, pkt.p_key) {
+            self.counts.drop(DropReason::TenantReceiver);
+            self.refused_by_tenant(member, pkt.p_key);
+            return;
+        }
         self.scratch.envelope = envelope_of(id.hi_tid(), pkt);
         self.scratch.mad = pkt.mad;
         if session.tx.tx_burst(std::slice::from_ref(&self.scratch)) == 1 {
@@ -136,7 +178,7 @@ impl Egress {
         }
         if !session.dirty {
             session.dirty = true;
-            self.dirty.push(id.slot);
+            if session.reserved { &mut self.dirty_reserved } else { &mut self.dirty }.push(id.slot);
         }
     }
 }
@@ -181,6 +223,14 @@ impl Sink for Egress {
         }
     }
 
+    fn may_manage(&mut self, tenant: u16, node_guid: u64) -> bool {
+        self.acl.may_manage(tenant, node_guid)
+    }
+
+    fn p_key_mismatch(&mut self, _node: NodeId, got: u16, had: u16) {
+        self.notices.put(Notice::PKeyMismatch { got, had });
+    }
+
     fn dropped(&mut self, _node: NodeId, reason: DropReason) {
         self.counts.drop(reason);
     }
@@ -221,6 +271,7 @@ pub fn packet_from(message: &MadMessage, qpn: u8, pkt: &mut Packet) {
     pkt.sl = envelope.sl;
     pkt.path_bits = envelope.path_bits;
     pkt.lid_hops = 0;
+    (pkt.rights, pkt.tenant, pkt.bound) = (0, 0, 0);
     pkt.src_qp = u32::from(qpn);
     pkt.dst_qp = envelope.dst_qp;
     pkt.q_key = envelope.q_key;

@@ -12,10 +12,10 @@ use madplane_shm::message::{Envelope, kind};
 use madplane_shm::session::{ClientEnds, create_pair, open_pair};
 use madplane_shm::status::Status;
 
-use crate::agents::{AGENTS_PER_SESSION, AgentId, AgentSpec};
+use crate::agents::{AgentId, AgentSpec};
 use crate::mesh::mesh;
 use crate::orders::{Order, OrderDesk, order_rings};
-use crate::sessions::{Session, SessionOut};
+use crate::sessions::Session;
 use crate::worker::Worker;
 
 /// A worker with one session, driven without a thread.
@@ -48,18 +48,7 @@ impl Bench {
         let (rx, tx) = split(plane, Doorbell::create().expect("a descriptor is left"), 64);
         let spec =
             AgentSpec { mgmt_class: 0x81, class_version: 1, method_mask: [!0; 2], ..AgentSpec::default() };
-        let out = SessionOut {
-            generation: AGENT.generation,
-            node,
-            port: 1,
-            tx,
-            agents: [None; AGENTS_PER_SESSION as usize],
-            dirty: false,
-            sent: 0,
-            dropped: 0,
-        };
-        let session =
-            Session { slot: AGENT.slot, generation: AGENT.generation, node, port: 1, rx, out, received: 0 };
+        let session = Session::new(AGENT.slot, AGENT.generation, (node, 1), rx, tx);
         for order in [Order::Open(Box::new(session)), Order::Register { id: AGENT, spec }] {
             assert!(desk.give(order).is_ok(), "the ring is empty");
             worker.poll(0);

@@ -5,20 +5,22 @@
 //!
 //! | thread | owns | talks to others by |
 //! |---|---|---|
-//! | `madplane-w0`, … | one [`worker::Worker`]: a shard of the fabric, session rings, agents | [`mesh`] rings between workers; an order and a report ring to housekeeping |
-//! | housekeeping (the thread that calls [`plane::Plane::serve`]) | sockets, descriptors, session numbers, the topology | orders to workers, events to control |
+//! | `madplane-w0`, … | one [`worker::Worker`]: a shard of the fabric, session rings, agents | [`mesh`] rings between workers; an order and a report ring to housekeeping; [`notices`] to it |
+//! | housekeeping (the thread that calls [`plane::Plane::serve`]) | sockets, descriptors, session numbers, the topology, who may be which tenant | orders to workers, events to control |
 //!
 //! | shared between threads | who writes | who reads | ordering |
 //! |---|---|---|---|
 //! | status segment, worker block | that worker | anyone | relaxed words, see `shm/src/status.rs` |
 //! | status segment, session counts | the worker that serves it | anyone | relaxed |
 //! | everything else in the status segment | housekeeping | anyone | relaxed |
+//! | [`acl::Meters`], the rates of tenants | any worker | any worker | relaxed |
 //! | rings | one producer, one consumer | | `ringbuf`'s own |
 //!
 //! Not here: what a MAD means (`madplane-engine`), where the bytes of a ring lie (`madplane-shm`), what an operator wants
 //! (`madplane-control`).
 #![forbid(unsafe_code)]
 
+pub mod acl;
 pub mod agents;
 pub mod attach;
 pub mod config;
@@ -27,9 +29,9 @@ pub mod egress;
 pub mod fuzz;
 pub mod idle;
 pub mod mesh;
+pub mod notices;
 pub mod orders;
 pub mod plane;
-pub mod process;
 pub mod route_view;
 pub mod sessions;
 pub mod telemetry;

@@ -1,11 +1,12 @@
 //! Rings between workers: a hop that leaves a shard goes through one.
 //!
-//! One bounded `ringbuf` ring per ordered pair of workers, made before the threads start. A full ring drops the MAD with
-//! a counter of its own; link-state messages are kept back by the sender and tried again, because they must not be lost.
+//! Two bounded `ringbuf` rings per ordered pair of workers, made before the threads start: one for MADs of the reserved
+//! class, so that they never queue behind others, and one for everything else. A full ring drops the MAD with a counter of
+//! its own; link-state messages are kept back by the sender and tried again, because they must not be lost.
 
 use std::collections::VecDeque;
 
-use madplane_engine::{NodeId, Packet, PeerEvent};
+use madplane_engine::{NodeId, Packet, PeerEvent, right};
 use ringbuf::traits::{Consumer, Producer, Split};
 use ringbuf::{HeapCons, HeapProd, HeapRb};
 
@@ -28,12 +29,16 @@ pub enum Crossing {
 
 /// MADs that may be on their way from one worker to another.
 pub const MESH_DEPTH: usize = 1024;
+/// MADs of the reserved class that may be on their way besides.
+pub const RESERVED_DEPTH: usize = 256;
 
 /// One worker's ends of the mesh. Entry `n` leads to or comes from worker `n`; the own entry is `None`.
 pub struct MeshEnds {
     out: Vec<Option<HeapProd<Crossing>>>,
+    out_reserved: Vec<Option<HeapProd<Crossing>>>,
     kept: Vec<VecDeque<PeerEvent>>,
     into: Vec<Option<HeapCons<Crossing>>>,
+    into_reserved: Vec<Option<HeapCons<Crossing>>>,
 }
 
 impl std::fmt::Debug for MeshEnds {
@@ -47,8 +52,10 @@ pub fn mesh(workers: usize) -> Vec<MeshEnds> {
     let mut ends: Vec<MeshEnds> = (0..workers)
         .map(|_| MeshEnds {
             out: (0..workers).map(|_| None).collect(),
+            out_reserved: (0..workers).map(|_| None).collect(),
             kept: (0..workers).map(|_| VecDeque::new()).collect(),
             into: (0..workers).map(|_| None).collect(),
+            into_reserved: (0..workers).map(|_| None).collect(),
         })
         .collect();
     for from in 0..workers {
@@ -56,15 +63,20 @@ pub fn mesh(workers: usize) -> Vec<MeshEnds> {
             let (producer, consumer) = HeapRb::new(MESH_DEPTH).split();
             ends[from].out[to] = Some(producer);
             ends[to].into[from] = Some(consumer);
+            let (producer, consumer) = HeapRb::new(RESERVED_DEPTH).split();
+            ends[from].out_reserved[to] = Some(producer);
+            ends[to].into_reserved[from] = Some(consumer);
         }
     }
     ends
 }
 
 impl MeshEnds {
-    /// Sends a MAD to `worker`; false if the ring is full.
+    /// Sends a MAD to `worker`; false if the ring of its class is full.
     pub fn send(&mut self, worker: usize, node: NodeId, port: u8, packet: &Packet) -> bool {
-        let Some(Some(ring)) = self.out.get_mut(worker) else { return false };
+        let reserved = packet.rights & right::RESERVED != 0;
+        let rings = if reserved { &mut self.out_reserved } else { &mut self.out };
+        let Some(Some(ring)) = rings.get_mut(worker) else { return false };
         ring.try_push(Crossing::Mad { node, port, packet: packet.clone() }).is_ok()
     }
 
@@ -94,7 +106,12 @@ impl MeshEnds {
         self.kept.iter().any(|kept| !kept.is_empty())
     }
 
-    /// Takes the next item from `worker`.
+    /// Takes the next MAD of the reserved class from `worker`.
+    pub fn receive_reserved(&mut self, worker: usize) -> Option<Crossing> {
+        self.into_reserved.get_mut(worker)?.as_mut()?.try_pop()
+    }
+
+    /// Takes the next other item from `worker`.
     pub fn receive(&mut self, worker: usize) -> Option<Crossing> {
         self.into.get_mut(worker)?.as_mut()?.try_pop()
     }
@@ -124,6 +141,20 @@ mod tests {
             }
         }
         assert!(!ends[0].send(9, 0, 0, &Packet::default()));
+    }
+
+    #[test]
+    fn a_reserved_mad_overtakes_a_full_ring_of_others() {
+        let mut ends = mesh(2);
+        while ends[0].send(1, 0, 1, &Packet::default()) {}
+        let reserved = Packet { rights: right::RESERVED, tenant: 3, ..Packet::default() };
+        for _ in 0..RESERVED_DEPTH {
+            assert!(ends[0].send(1, 7, 2, &reserved));
+        }
+        assert!(!ends[0].send(1, 7, 2, &reserved));
+        let first = ends[1].receive_reserved(0);
+        assert!(matches!(first, Some(Crossing::Mad { node: 7, port: 2, packet }) if packet == reserved));
+        assert!(matches!(ends[1].receive(0), Some(Crossing::Mad { node: 0, .. })));
     }
 
     #[test]

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use madplane_engine::NodeId;
+use madplane_engine::{NodeId, PinnedRoute};
 use madplane_shm::doorbell::Doorbell;
 use ringbuf::traits::{Consumer, Producer, Split};
 use ringbuf::{HeapCons, HeapProd, HeapRb};
@@ -57,6 +57,13 @@ pub enum Order {
     Reboot {
         /// The node.
         node: NodeId,
+    },
+    /// Send what session `slot` sends along a path of its own from now on, or no longer; all workers are asked.
+    Bind {
+        /// Session slot.
+        slot: u32,
+        /// The path, and what happens when it is broken; LIDs and keys of the route do not matter.
+        route: Option<Box<PinnedRoute>>,
     },
     /// Forward by this table from now on.
     Routes(Box<RouteView>),

@@ -13,26 +13,36 @@ use madplane_engine::{FabricOptions, FabricPlan};
 use madplane_port::machine;
 use madplane_shm::doorbell::Doorbell;
 use madplane_shm::map;
+use madplane_shm::process::lock::{DaemonLock, LockError};
 use madplane_shm::process::{incarnation, unix_ns};
 use madplane_shm::status::{Status, StatusError, plane_state};
 use madplane_shm::sync::Ordering;
 use madplane_topology::{ParseOptions, Topology};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
+use crate::acl::Meters;
 use crate::attach::{Housekeeping, HousekeepingParts, default_place, session_place};
 use crate::config::{Config, FabricSource};
 use crate::idle::{Spin, Yield};
 use crate::mesh::mesh;
+use crate::notices::notice_ring;
 use crate::orders::order_rings;
-use crate::process::{LockError, PlaneLock};
 use crate::worker::Worker;
 
 /// Why a plane could not be started; `Display` is one line for the operator.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// Another process runs this plane.
+    #[error("plane {name} is already running (pid {pid})")]
+    AlreadyRunning {
+        /// Name of the plane.
+        name: String,
+        /// Process id of the holder.
+        pid: u32,
+    },
+    /// The plane's lock file cannot be used.
     #[error(transparent)]
-    Lock(#[from] LockError),
+    Lock(LockError),
     /// The runtime directory cannot be used.
     #[error("cannot use {path}: {source}")]
     Directory {
@@ -75,7 +85,7 @@ pub struct Plane {
     workers: Vec<JoinHandle<()>>,
     status: Status,
     attach_socket: PathBuf,
-    _lock: PlaneLock,
+    _lock: DaemonLock,
 }
 
 impl Plane {
@@ -88,7 +98,10 @@ impl Plane {
         let directory =
             |source| StartError::Directory { path: paths.run_dir().display().to_string(), source };
         std::fs::create_dir_all(paths.run_dir()).map_err(directory)?;
-        let lock = PlaneLock::take(&paths.plane_lock(), paths.name())?;
+        let lock = DaemonLock::acquire(&paths.plane_lock()).map_err(|error| match error {
+            LockError::Held { pid } => StartError::AlreadyRunning { name: paths.name().to_owned(), pid },
+            other => StartError::Lock(other),
+        })?;
         let topology = load_fabric(&config)?;
         let default_place = choose_place(&config, &topology)?;
         let plan = FabricPlan::new(&topology, &FabricOptions { shards: config.workers() })
@@ -103,7 +116,8 @@ impl Plane {
         fill_status(&status, &config, &topology, huge_pages);
         let listener = listen(&paths.attach_socket())?;
         let reports_bell = Arc::new(Doorbell::create().map_err(StartError::Descriptor)?);
-        let mut desks = Vec::new();
+        let meters = Arc::new(Meters::default());
+        let (mut desks, mut notices) = (Vec::new(), Vec::new());
         let mut workers = Vec::new();
         if config.cores().workers.is_empty() {
             tracing::warn!("workers share their cores with clients and yield to them: latency will suffer");
@@ -112,8 +126,11 @@ impl Plane {
             let (desk, order_box) = order_rings(reports_bell.clone());
             let shard = plan.build_shard(&topology, index);
             status.worker(index).nodes.store(plan.nodes_of(index).len() as u64, Ordering::Relaxed);
-            let worker = Worker::new(index, shard, ends, order_box, status.clone());
+            let (notice_box, notice_desk) = notice_ring();
+            let worker =
+                Worker::new(index, shard, ends, order_box, status.clone()).among(meters.clone(), notice_box);
             desks.push(desk);
+            notices.push(notice_desk);
             workers.push(start_worker(worker, index, config.cores().workers.get(index).copied(), &status)?);
         }
         machine::allow_cores(&config.cores().others);
@@ -125,6 +142,7 @@ impl Plane {
             me,
             default_place,
             desks,
+            notices,
             reports_bell,
             listener,
             huge_pages,

@@ -13,6 +13,8 @@ use madplane_shm::route_counters::RouteCounters;
 use madplane_shm::table::snapshot::TableReader;
 use madplane_shm::table::{RouteEntry, on_broken};
 
+use crate::acl::Acl;
+
 /// Places looked at in one duty cycle: well below a microsecond.
 const STEP: u32 = 8;
 /// The same while the whole table is gone through, which happens when it is new or after very many changes.
@@ -29,13 +31,15 @@ pub struct RouteView {
     resets_counters: bool,
     retries: u64,
     refused: u64,
+    /// Tenants were among what the last refresh brought.
+    tenants_moved: bool,
 }
 
 impl RouteView {
     /// Makes a view that has seen nothing yet. One of the workers, the first, `resets_counters`.
     pub fn new(reader: TableReader, counters: Arc<RouteCounters>, resets_counters: bool) -> Self {
         let ids = vec![0; reader.capacity() as usize];
-        Self { reader, counters, ids, resets_counters, retries: 0, refused: 0 }
+        Self { reader, counters, ids, resets_counters, retries: 0, refused: 0, tenants_moved: false }
     }
 
     /// Whether there is something to [`RouteView::refresh`]. One load of a word that rarely changes.
@@ -44,9 +48,9 @@ impl RouteView {
         self.reader.changed()
     }
 
-    /// Tells the shard some of what has changed; the generation that it forwards by now, or `None` if there is more.
+    /// Tells the shard and `acl` some of what has changed; the generation that it forwards by now, or `None` if there is more.
     #[cold]
-    pub fn refresh(&mut self, shard: &mut Shard) -> Option<u64> {
+    pub fn refresh(&mut self, shard: &mut Shard, acl: &mut Acl) -> Option<u64> {
         let (ids, counters, resets) = (&mut self.ids, &self.counters, self.resets_counters);
         let apply_route = &mut |index: u32, entry: Option<&RouteEntry>| {
             let id = entry.map_or(0, |entry| entry.id);
@@ -61,10 +65,16 @@ impl RouteView {
             shard.set_route(index, entry.map(pinned).as_ref());
         };
         let budget = if self.reader.goes_through_all() { STEP_THROUGH_ALL } else { STEP };
-        let outcome = self.reader.advance(budget, apply_route, &mut |_, _| {});
+        let outcome = self.reader.advance(budget, apply_route, &mut |place, entry| acl.set(place, entry));
         self.retries += u64::from(outcome.retries);
         self.refused += u64::from(outcome.refused);
+        self.tenants_moved = outcome.tenants_changed != 0;
         outcome.complete.then_some(outcome.generation)
+    }
+
+    /// Whether the last [`RouteView::refresh`] told `acl` something.
+    pub fn tenants_moved(&self) -> bool {
+        self.tenants_moved
     }
 
     /// Takes from the shard what this view gave it, before another view takes over.
@@ -90,6 +100,7 @@ fn pinned(entry: &RouteEntry) -> PinnedRoute {
         slid: entry.slid,
         dlid: entry.dlid,
         p_key: entry.p_key,
+        tenant: entry.tenant,
         priority: entry.priority,
         on_broken: if entry.on_broken == on_broken::DROP { OnBroken::Drop } else { OnBroken::Fallback },
         path: entry.path,

@@ -3,6 +3,7 @@
 use madplane_engine::NodeId;
 use madplane_port::session::{SessionRx, SessionTx};
 
+use crate::acl::Membership;
 use crate::agents::{AGENTS_PER_SESSION, AgentId, AgentSpec};
 
 /// A client's rings, where it sits, and its agents.
@@ -24,6 +25,25 @@ pub struct Session {
     pub received: u64,
 }
 
+impl Session {
+    /// A session in `slot`, in its `generation`, at `(node, port)`, that has no agents yet and belongs to no tenant.
+    pub fn new(slot: u32, generation: u32, (node, port): (NodeId, u8), rx: SessionRx, tx: SessionTx) -> Self {
+        let out = SessionOut {
+            generation,
+            node,
+            port,
+            tx,
+            agents: [None; AGENTS_PER_SESSION as usize],
+            member: Membership::NONE,
+            reserved: false,
+            dirty: false,
+            sent: 0,
+            dropped: 0,
+        };
+        Self { slot, generation, node, port, rx, out, received: 0 }
+    }
+}
+
 /// The half of a session that others send to.
 #[derive(Debug)]
 pub struct SessionOut {
@@ -37,6 +57,10 @@ pub struct SessionOut {
     pub tx: SessionTx,
     /// Its agents by number.
     pub agents: [Option<AgentSpec>; AGENTS_PER_SESSION as usize],
+    /// As whom it is attached.
+    pub member: Membership,
+    /// It is of the reserved class.
+    pub reserved: bool,
     /// MADs were given since the last flush.
     pub dirty: bool,
     /// MADs given to it.

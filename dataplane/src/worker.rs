@@ -1,26 +1,28 @@
 //! A worker: one thread that owns a shard of the fabric and the sessions attached to it.
 //!
-//! [`Worker::poll`] is the duty cycle: a bounded burst from every session, a bounded burst from every other worker, orders,
-//! timers by deadline, doorbells. It reads no clock and never sleeps; [`Worker::run`] does the first and an
-//! [`IdleStrategy`] the second. On the way of a MAD nothing allocates, locks, logs or calls the system; ringing the doorbell
-//! of a client that sleeps is the one exception, at most once per sleep.
+//! [`Worker::poll`] is the duty cycle: a bounded burst from every session and from every other worker (`worker/turns.rs`:
+//! whose turn it is), orders (`worker/errands.rs`), timers by deadline, doorbells. It reads no clock and never sleeps;
+//! [`Worker::run`] does the first and an [`IdleStrategy`] the second. On the way of a MAD nothing allocates, locks, logs or
+//! calls the system; ringing the doorbell of a client that sleeps is the one exception, at most once per sleep.
+
+mod errands;
+mod turns;
+
+use std::sync::Arc;
 
 use madplane_engine::{Packet, Shard};
-use madplane_port::{DEFAULT_BURST, MadMessage, MadRx};
+use madplane_port::{DEFAULT_BURST, MadMessage};
 use madplane_shm::counters::Counter;
-use madplane_shm::drop_reason::DropReason;
-use madplane_shm::message::{MAD_LEN, kind};
 use madplane_shm::status::{MAX_SESSIONS, Status};
 use madplane_shm::sync::Ordering;
-use madplane_wire::Mad;
 
-use crate::agents::AgentId;
-use crate::egress::{Egress, packet_from};
+use crate::acl::{Acl, Meters};
+use crate::egress::Egress;
 use crate::idle::IdleStrategy;
-use crate::mesh::{Crossing, MeshEnds};
-use crate::orders::{Order, OrderBox, Report};
+use crate::mesh::MeshEnds;
+use crate::notices::{NoticeBox, notice_ring};
+use crate::orders::OrderBox;
 use crate::route_view::RouteView;
-use crate::sessions::{Session, SessionOut};
 use crate::telemetry::Telemetry;
 use madplane_shm::process::monotonic_ns;
 
@@ -40,6 +42,9 @@ struct SessionIn {
     port: u8,
     rx: madplane_port::session::SessionRx,
     received: u64,
+    member: crate::acl::Membership,
+    /// Number of its own path plus 1, 0 for none.
+    bound: u16,
 }
 
 /// One worker.
@@ -48,6 +53,10 @@ pub struct Worker {
     index: usize,
     shard: Shard,
     sessions: Vec<SessionIn>,
+    /// Places in `sessions` whose tenant is of the reserved class.
+    reserved: Vec<usize>,
+    /// The source of reserved MADs whose turn it is.
+    turn: usize,
     egress: Egress,
     orders: OrderBox,
     routes: Option<Box<RouteView>>,
@@ -58,13 +67,15 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Makes a worker for `shard`.
+    /// Makes a worker for `shard`, alone with its tenants and with nobody to listen to its notices.
     pub fn new(index: usize, shard: Shard, mesh: MeshEnds, orders: OrderBox, status: Status) -> Self {
         Self {
             index,
             shard,
             sessions: Vec::with_capacity(MAX_SESSIONS),
-            egress: Egress::new(mesh),
+            reserved: Vec::with_capacity(MAX_SESSIONS),
+            turn: 0,
+            egress: Egress::new(mesh, Acl::new(Arc::default()), notice_ring().0),
             orders,
             routes: None,
             telemetry: Telemetry::new(status, index, monotonic_ns()),
@@ -72,6 +83,14 @@ impl Worker {
             packet: Box::default(),
             stopping: false,
         }
+    }
+
+    /// Shares the rates of tenants with other workers, and tells housekeeping what is to be told.
+    #[must_use]
+    pub fn among(mut self, meters: Arc<Meters>, notices: NoticeBox) -> Self {
+        self.egress.acl = Acl::new(meters);
+        self.egress.notices = notices;
+        self
     }
 
     /// Does everything that is due at `now_ns`; returns how much there was.
@@ -95,58 +114,7 @@ impl Worker {
             while let Some(lost) = self.egress.next_overflow() {
                 self.shard.count_overflow(lost.node, lost.port, lost.qp);
             }
-            self.egress.flush();
-        }
-        work
-    }
-
-    fn poll_sessions(&mut self, now_ns: u64) -> usize {
-        let mut work = 0;
-        for session in &mut self.sessions {
-            let count = session.rx.rx_burst(&mut self.burst);
-            if count == 0 {
-                continue;
-            }
-            for message in &self.burst[..count] {
-                match accept(session, &self.egress, message, &mut self.packet) {
-                    Ok(()) => {
-                        self.shard.send(
-                            now_ns,
-                            session.node,
-                            session.port,
-                            &mut self.packet,
-                            &mut self.egress,
-                        );
-                    }
-                    Err(reason) => self.egress.counts.drop(reason),
-                }
-            }
-            session.rx.release();
-            session.received += count as u64;
-            self.egress.counts.add(Counter::SessionReceived, count as u64);
-            work += count;
-        }
-        work
-    }
-
-    fn poll_mesh(&mut self, now_ns: u64) -> usize {
-        let mut work = 0;
-        for other in 0..self.egress.mesh.workers() {
-            for _ in 0..DEFAULT_BURST {
-                match self.egress.mesh.receive(other) {
-                    None => break,
-                    Some(Crossing::Mad { node, port, packet }) => {
-                        *self.packet = packet;
-                        self.shard.arrive(now_ns, node, port, &mut self.packet, &mut self.egress);
-                        self.egress.counts.add(Counter::ShardReceived, 1);
-                    }
-                    Some(Crossing::Peer(event)) => {
-                        self.shard.peer_event(now_ns, event, &mut self.egress);
-                        self.egress.counts.add(Counter::ShardEvents, 1);
-                    }
-                }
-                work += 1;
-            }
+            work += self.wake_sessions(now_ns);
         }
         work
     }
@@ -155,7 +123,7 @@ impl Worker {
     #[cold]
     fn refresh_routes(&mut self) {
         let Some(routes) = &mut self.routes else { return };
-        let applied = routes.refresh(&mut self.shard);
+        let applied = routes.refresh(&mut self.shard, &mut self.egress.acl);
         let block = self.telemetry.status().worker(self.index);
         let (retries, refused) = routes.mishaps();
         block.table_retries.store(retries, Ordering::Relaxed);
@@ -165,79 +133,9 @@ impl Worker {
             // control looks at the generation first: the time is that of this generation
             block.applied_generation.store(generation, Ordering::Release);
         }
-    }
-
-    fn carry_out(&mut self, order: Order, now_ns: u64) -> Report {
-        match order {
-            Order::Open(session) => self.open(*session),
-            Order::Close { slot } => self.close(slot),
-            Order::Register { id, spec } => {
-                let Some(session) = self.egress.session(id.slot).filter(|s| s.generation == id.generation)
-                else {
-                    return Report::Unknown;
-                };
-                let (node, port) = (session.node, session.port);
-                if let Err(error) = self.egress.requests.add(node, port, id, spec) {
-                    return Report::Refused(error);
-                }
-                if let Some(place) =
-                    self.egress.session_mut(id.slot).and_then(|s| s.agents.get_mut(id.agent as usize))
-                {
-                    *place = Some(spec);
-                }
-                Report::Done(None)
-            }
-            Order::Unregister { id } => {
-                let Some(session) = self.egress.session_mut(id.slot).filter(|s| s.agent(id).is_some()) else {
-                    return Report::Unknown;
-                };
-                session.agents[id.agent as usize] = None;
-                let (node, port) = (session.node, session.port);
-                self.egress.requests.remove(node, port, id);
-                Report::Done(None)
-            }
-            Order::SetIsSm { node, port, on } => {
-                self.shard.set_is_sm(now_ns, node, port, on, &mut self.egress);
-                Report::Done(None)
-            }
-            Order::SetLink { node, port, up } => {
-                self.shard.set_link(now_ns, node, port, up, &mut self.egress);
-                Report::Done(None)
-            }
-            Order::Reboot { node } => {
-                self.shard.reboot_node(now_ns, node, &mut self.egress);
-                Report::Done(None)
-            }
-            Order::Routes(view) => {
-                let former = self.routes.take();
-                if let Some(former) = &former {
-                    former.withdraw(&mut self.shard);
-                }
-                self.egress.route_counters = Some(view.counters().clone());
-                self.routes = Some(view);
-                Report::Replaced(former)
-            }
-            Order::Stop => {
-                self.stopping = true;
-                Report::Done(None)
-            }
+        if routes.tenants_moved() {
+            self.sort_by_class();
         }
-    }
-
-    fn open(&mut self, session: Session) -> Report {
-        let Session { slot, generation, node, port, rx, out, received } = session;
-        if !self.egress.open(slot, out) {
-            return Report::Unknown;
-        }
-        self.sessions.push(SessionIn { slot, generation, node, port, rx, received });
-        Report::Done(None)
-    }
-
-    fn close(&mut self, slot: u32) -> Report {
-        let place = self.sessions.iter().position(|session| session.slot == slot);
-        let (Some(place), Some(out)) = (place, self.egress.close(slot)) else { return Report::Unknown };
-        let SessionIn { slot, generation, node, port, rx, received } = self.sessions.remove(place);
-        Report::Done(Some(Box::new(Session { slot, generation, node, port, rx, out, received })))
     }
 
     /// Polls until ordered to stop.
@@ -275,6 +173,16 @@ impl Worker {
         let pinned = self.shard.pinned_activity();
         self.egress.counts.set(Counter::DrCacheHit, pinned.cache_hits);
         self.egress.counts.set(Counter::DrCacheMiss, pinned.cache_misses);
+        let stages = self.shard.stage_counts();
+        for (counter, value) in [
+            (Counter::ClassifyAccepted, stages.classify_accepted),
+            (Counter::DlidRouted, stages.dlid_routed),
+            (Counter::Sl2vlChecked, stages.sl_to_vl_checked),
+            (Counter::PKeyChecked, stages.p_key_checked),
+            (Counter::DrTableLooked, stages.dr_table_looked),
+        ] {
+            self.egress.counts.set(counter, value);
+        }
         self.telemetry.commit(&self.egress.counts, now_ns);
         let status = self.telemetry.status();
         status.worker(self.index).sessions.store(self.sessions.len() as u64, Ordering::Relaxed);
@@ -287,29 +195,4 @@ impl Worker {
             }
         }
     }
-}
-
-/// Checks what a client sent and turns it into a packet.
-fn accept(
-    session: &SessionIn,
-    egress: &Egress,
-    message: &MadMessage,
-    packet: &mut Packet,
-) -> Result<(), DropReason> {
-    let envelope = &message.envelope;
-    if envelope.kind != kind::MAD || envelope.length as usize != MAD_LEN {
-        return Err(DropReason::Malformed);
-    }
-    let id = AgentId::from_hi_tid(envelope.agent);
-    if id.slot != session.slot || id.generation != session.generation {
-        return Err(DropReason::UnknownAgent);
-    }
-    let spec = egress.session(id.slot).and_then(|out: &SessionOut| out.agent(id));
-    let Some(spec) = spec else { return Err(DropReason::UnknownAgent) };
-    packet_from(message, spec.qpn, packet);
-    if !Mad::new(&packet.mad).is_response() {
-        // the way back: see `agents`
-        packet.mad[8..12].copy_from_slice(&id.hi_tid().to_be_bytes());
-    }
-    Ok(())
 }

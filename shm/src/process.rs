@@ -1,4 +1,4 @@
-//! Processes and clocks as all sides of the segments see them.
+//! Processes, clocks and locks as all sides of the segments see them.
 //!
 //! Heartbeats and times of application are compared across processes, and so is the identity of a writer: what they are
 //! made of has one home. Plain functions, any thread; the clocks are vDSO reads.
@@ -6,6 +6,8 @@
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::header::Incarnation;
+
+pub mod lock;
 
 /// Identity of this process.
 pub fn incarnation() -> Incarnation {

@@ -25,16 +25,20 @@
 use crate::sync::{AtomicU64, Ordering, fence};
 use crate::table::TableMemory;
 
+use staging::Staging;
+
 pub mod pair;
+mod staging;
 pub mod steps;
 
+/// Number of the word of an entry that says which generation changed it last.
+const VERSION: usize = 0;
 /// Marks a bank that is being written.
 const BEING_WRITTEN: u64 = 0;
 /// Attempts of one refresh, also if each comes further.
 const ATTEMPTS: u32 = 128;
 /// Full passes begun in one refresh.
 const FULL_PASSES: u32 = 3;
-const NOT_STAGED: u32 = u32::MAX;
 
 /// Where the writer is; for tests that end it there.
 #[doc(hidden)]
@@ -265,8 +269,7 @@ pub struct Reader<M: TableMemory> {
     generation: u64,
     head: u64,
     versions: Vec<u64>,
-    staged: Vec<(u32, M::Entry)>,
-    staged_at: Vec<u32>,
+    staging: Staging,
     /// Where [`Reader::advance`] goes on.
     stand: steps::Stand,
     /// Entries it copies before it looks whether the writer has come.
@@ -284,16 +287,13 @@ impl<M: TableMemory> Reader<M> {
     /// Starts with an empty copy; the first refresh delivers all that is there.
     pub fn new(memory: M) -> Self {
         let entries = memory.entries() as usize;
-        // written once here, so that a refresh meets no page for the first time
-        let mut staged = vec![(NOT_STAGED, M::Entry::default()); entries];
-        staged.clear();
+        let staging = Staging::new(entries, M::Entry::default().as_ref().len());
         Self {
             memory,
             generation: 0,
             head: 0,
             versions: vec![0; entries],
-            staged,
-            staged_at: vec![NOT_STAGED; entries],
+            staging,
             stand: steps::Stand::Idle,
             chunk_now: M::CHUNK,
         }
@@ -315,8 +315,8 @@ impl<M: TableMemory> Reader<M> {
     }
 
     /// Brings the copy up to the current generation: calls `accept` once for each entry that differs from what was
-    /// delivered before, all of one generation. `accept` says whether the entry is sound.
-    pub fn refresh(&mut self, accept: &mut impl FnMut(u32, &M::Entry) -> bool) -> Refresh {
+    /// delivered before, with those of its words that count, all of one generation. `accept` says whether it is sound.
+    pub fn refresh(&mut self, accept: &mut impl FnMut(u32, &[u64]) -> bool) -> Refresh {
         let mut done = Refresh { generation: self.generation, complete: true, ..Refresh::default() };
         self.stand = steps::Stand::Idle;
         if !self.changed() {
@@ -340,7 +340,7 @@ impl<M: TableMemory> Reader<M> {
             wasted = if advanced { 0 } else { wasted + 1 };
             std::hint::spin_loop();
         }
-        self.forget();
+        self.staging.clear();
         done.complete = false;
         done
     }
@@ -373,7 +373,7 @@ impl<M: TableMemory> Reader<M> {
         None
     }
 
-    /// Stages the entries that `take` journal words name; false if one has been written over.
+    /// Stages the entries that `take` journal words name; false if one has been written over, or if there is no room.
     fn follow(&mut self, view: View, from: u64, take: u64) -> bool {
         for ahead in 0..take {
             let position = from.wrapping_add(ahead);
@@ -382,14 +382,16 @@ impl<M: TableMemory> Reader<M> {
             if word != journal_word(position, index) || index >= self.memory.entries() {
                 return false;
             }
-            self.stage(view, index);
+            if !self.stage(view, index) {
+                return false;
+            }
         }
         true
     }
 
     /// Stages every entry that differs, chunk by chunk, and returns the journal position from which to follow.
     fn full_pass(&mut self, retries: &mut u32) -> Option<u64> {
-        self.forget();
+        self.staging.clear();
         let start = self.enter()?;
         if !self.is_intact(start) {
             return None;
@@ -412,10 +414,12 @@ impl<M: TableMemory> Reader<M> {
 
     fn chunk(&mut self, first: u32, end: u32) -> bool {
         let Some(view) = self.enter() else { return false };
-        for index in first..end {
-            self.stage(view, index);
+        let mark = self.staging.mark();
+        let copied = (first..end).all(|index| self.stage(view, index)) && self.is_intact(view);
+        if !copied {
+            self.staging.undo(mark, first..end);
         }
-        self.is_intact(view)
+        copied
     }
 
     /// Finds the current bank; `None` if the writer already works on it again.
@@ -436,60 +440,43 @@ impl<M: TableMemory> Reader<M> {
         self.memory.bank_generation(bank_of(view.generation)).load(Ordering::Relaxed) == view.generation
     }
 
-    /// Copies an entry to private memory unless it is the one delivered before.
-    fn stage(&mut self, view: View, index: u32) {
+    /// Copies an entry to private memory unless it is the one delivered before; false if there is no room.
+    fn stage(&mut self, view: View, index: u32) -> bool {
         let record = self.memory.record(bank_of(view.generation), index);
-        let mut at = self.staged_at[index as usize];
-        if at == NOT_STAGED {
-            let version = record[record.len() - 2].load(Ordering::Relaxed);
-            if version == self.versions[index as usize] {
-                return;
-            }
-            // never more than `entries`, which fits
-            at = u32::try_from(self.staged.len()).expect("one place per entry");
-            self.staged_at[index as usize] = at;
-            self.staged.push((index, M::Entry::default()));
-        }
-        load_words(record, &mut self.staged[at as usize].1);
+        let unchanged = record[VERSION].load(Ordering::Relaxed) == self.versions[index as usize];
+        // an entry that was staged is staged again even if it now is what was delivered before
+        (unchanged && !self.staging.holds(index)) || self.staging.put::<M>(index, record)
     }
 
-    fn deliver(&mut self, view: View, accept: &mut impl FnMut(u32, &M::Entry) -> bool, done: &mut Refresh) {
-        for at in 0..self.staged.len() {
-            let (index, words) = self.staged[at];
-            match self.deliver_one(index, &words, accept) {
-                Some(true) => done.changed += 1,
-                Some(false) => done.refused += 1,
-                None => {}
-            }
-        }
-        self.staged.clear();
+    fn deliver(&mut self, view: View, accept: &mut impl FnMut(u32, &[u64]) -> bool, done: &mut Refresh) {
+        self.hand_out(accept, &mut done.changed, &mut done.refused);
         self.generation = view.generation;
         self.head = view.head;
         done.generation = view.generation;
     }
 
-    /// Delivers a validated entry; whether it was taken, `None` if it is the one delivered before.
-    fn deliver_one(
+    /// Hands out what is staged and differs from what was delivered before.
+    fn hand_out(
         &mut self,
-        index: u32,
-        words: &M::Entry,
-        accept: &mut impl FnMut(u32, &M::Entry) -> bool,
-    ) -> Option<bool> {
-        self.staged_at[index as usize] = NOT_STAGED;
-        let version = version_of(words.as_ref());
-        let seen = &mut self.versions[index as usize];
-        // staged by a copy that was thrown away, unchanged in the one that holds
-        if *seen == version {
-            return None;
-        }
-        *seen = version;
-        Some(accept(index, words))
-    }
-
-    fn forget(&mut self) {
-        for (index, _) in self.staged.drain(..) {
-            self.staged_at[index as usize] = NOT_STAGED;
-        }
+        accept: &mut impl FnMut(u32, &[u64]) -> bool,
+        changed: &mut u32,
+        refused: &mut u32,
+    ) {
+        let versions = &mut self.versions;
+        self.staging.take_all(|index, words| {
+            let version = words[VERSION];
+            let seen = &mut versions[index as usize];
+            // staged by a copy that was thrown away, unchanged in the one that holds
+            if *seen == version {
+                return;
+            }
+            *seen = version;
+            if accept(index, words) {
+                *changed += 1;
+            } else {
+                *refused += 1;
+            }
+        });
     }
 }
 
@@ -518,10 +505,6 @@ fn load_words(record: &[AtomicU64], words: &mut impl AsMut<[u64]>) {
     for (word, place) in words.as_mut().iter_mut().zip(record) {
         *word = place.load(Ordering::Relaxed);
     }
-}
-
-fn version_of(words: &[u64]) -> u64 {
-    words[words.len() - 2]
 }
 
 /// Entry in the high half, low half of the position below: a word of another round does not pass for this one.

@@ -58,6 +58,10 @@ impl TableMemory for HeapTable {
     type Entry = [u64; WORDS];
     const RETRIES: u32 = 1;
     const CHUNK: u32 = 1;
+    const HEAD_WORDS: usize = WORDS;
+    fn words_in_use(_head: &[u64]) -> usize {
+        WORDS
+    }
     fn entries(&self) -> u32 {
         u32::try_from(self.0.banks[0].words.len()).unwrap()
     }
@@ -89,7 +93,7 @@ impl TableMemory for HeapTable {
 
 fn entry(index: u32, version: u64) -> [u64; WORDS] {
     let payload = version * 10 + u64::from(index);
-    [payload, version, payload * 1000 + version]
+    [version, payload, payload * 1000 + version]
 }
 
 /// Changes `indexes` in one publication.
@@ -143,9 +147,9 @@ impl Follower {
     }
 }
 
-fn take(versions: &mut [u64], index: u32, words: &[u64; WORDS]) -> bool {
-    assert_eq!(*words, entry(index, words[1]), "a torn entry was handed out");
-    versions[index as usize] = words[1];
+fn take(versions: &mut [u64], index: u32, words: &[u64]) -> bool {
+    assert_eq!(words, entry(index, words[0]), "a torn entry was handed out");
+    versions[index as usize] = words[0];
     true
 }
 
@@ -271,7 +275,7 @@ fn a_writer_that_follows_a_killed_one_does_not_disturb_a_reader() {
         let publisher = thread::spawn(move || {
             publish(&mut writer, &[0]);
             // words that nobody publishes; such a payload would be found out
-            writer.write(1, &[7, 4, 7], 0);
+            writer.write(1, &[4, 7, 7], 0);
             drop(writer);
             let mut next = Writer::open(shared);
             publish(&mut next, &[0]);
@@ -327,14 +331,14 @@ impl PairFollower {
     /// Refreshes once and checks that entries are whole; the generation if the refresh is complete.
     fn follow(&mut self) -> Option<u64> {
         let [first, second] = &mut self.versions;
-        let mut take_first = |index, words: &[u64; WORDS]| {
-            assert_eq!(*words, entry(index, words[1]), "a torn entry was handed out");
-            *first = words[1];
+        let mut take_first = |index, words: &[u64]| {
+            assert_eq!(words, entry(index, words[0]), "a torn entry was handed out");
+            *first = words[0];
             true
         };
-        let mut take_second = |index, words: &[u64; WORDS]| {
-            assert_eq!(*words, entry(index, words[1]), "a torn entry was handed out");
-            *second = words[1];
+        let mut take_second = |index, words: &[u64]| {
+            assert_eq!(words, entry(index, words[0]), "a torn entry was handed out");
+            *second = words[0];
             true
         };
         let done = self.reader.refresh(&mut take_first, &mut take_second);

@@ -27,10 +27,16 @@ fn thread_time() -> Duration {
 
 /// Runs `work` some times; prints median and extremes of nanoseconds divided by `per`.
 fn measure(name: &str, per: u32, mut work: impl FnMut()) {
+    measure_after(name, per, || {}, |()| work());
+}
+
+/// As [`measure`], with something before each round that does not count.
+fn measure_after<T>(name: &str, per: u32, mut before: impl FnMut() -> T, mut work: impl FnMut(T)) {
     let mut found: Vec<f64> = (0..ROUNDS)
         .map(|_| {
+            let prepared = before();
             let started = thread_time();
-            work();
+            work(prepared);
             (thread_time() - started).as_secs_f64() * 1e9 / f64::from(per)
         })
         .collect();
@@ -86,15 +92,30 @@ fn what_a_look_a_publication_and_a_refresh_cost() {
             assert_eq!(sum(&mut fresh.pop().unwrap()), u64::from(routes));
         });
         assert_eq!(sum(&mut reader), u64::from(routes));
-        let mut rounds = 0;
-        measure(&format!("publish_all_and_refresh_all_{routes}"), 1, || {
-            for index in 0..routes {
-                publisher.set(index, &route(index + rounds));
+        let mut number = 0;
+        let mut change_all = |times: u32| {
+            for _ in 0..times {
+                number += 1;
+                for index in 0..routes {
+                    publisher.set(index, &route(index + number));
+                }
+                publisher.publish();
             }
-            rounds += 1;
-            publisher.publish();
-            assert_eq!(sum(&mut reader), u64::from(routes));
-        });
+        };
+        // as many changes as the journal has words, one word a route
+        measure_after(
+            &format!("refresh_all_by_journal_{routes}"),
+            1,
+            || change_all(1),
+            |()| assert_eq!(sum(&mut reader), u64::from(routes)),
+        );
+        // more than that
+        measure_after(
+            &format!("refresh_all_by_full_pass_{routes}"),
+            1,
+            || change_all(5),
+            |()| assert_eq!(sum(&mut reader), u64::from(routes)),
+        );
         measure(&format!("publish_one_of_{routes}"), 200_000, || {
             for number in 0..200_000 {
                 publisher.set(number * 7919 % routes, &route(number));

@@ -1,7 +1,17 @@
 //! Tables of 65,536 routes: how long a worker takes for all of it, and the memory.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use madplane_dataplane::acl::Acl;
+use madplane_dataplane::route_view::RouteView;
+use madplane_shm::header::Incarnation;
+use madplane_shm::route_counters::RouteCounters;
+use madplane_shm::table::TableOptions;
+use madplane_shm::table::publish::RoutePublisher;
+use madplane_shm::table::snapshot::TableReader;
+
+use crate::by_lid::EngineClient;
 use crate::error::BenchError;
 use crate::fabrics::Fabric;
 use crate::harness::Summary;
@@ -9,9 +19,10 @@ use crate::machine::Cores;
 use crate::plane::{Plane, PlaneOptions};
 use crate::report::{Bar, Record};
 use crate::scenario::Options;
-use crate::tables::{Publisher, RouteSpec};
+use crate::machine::thread_ns;
+use crate::tables::{Publisher, RouteSpec, set_route};
 
-use super::HOSTS_128;
+use super::{HOSTS_128, table_failed};
 
 /// As many as a table can hold.
 pub(super) const ROUTES: u32 = 65_536;
@@ -23,6 +34,54 @@ pub(super) fn lids(index: u32) -> (u16, u16) {
 }
 
 pub(super) fn run(options: &Options, cores: Cores) -> Result<Vec<Record>, BenchError> {
+    let mut records = vec![alone(options)?];
+    records.extend(through_a_plane(options, cores)?);
+    Ok(records)
+}
+
+/// What following all of a table costs a worker, in processor time and without another core.
+fn alone(options: &Options) -> Result<Record, BenchError> {
+    let directory = super::memory_directory()?;
+    let path = directory.path().join("table");
+    let table = TableOptions { routes: ROUTES, tenants: 16 };
+    let mut publisher = RoutePublisher::create(&path, table, Incarnation::default()).map_err(table_failed)?;
+    let counters = RouteCounters::create(&directory.path().join("use"), ROUTES, Incarnation::default());
+    let counters = Arc::new(counters.map_err(table_failed)?);
+    let fabric = Fabric::from_spec(HOSTS_128)?;
+    let mut rounds = Vec::new();
+    for _ in 0..options.rounds_or(7) {
+        let mut engine = EngineClient::build(&fabric)?;
+        let mut acl = Acl::default();
+        let reader = TableReader::open(&path).map_err(table_failed)?;
+        let mut view = RouteView::new(reader, counters.clone(), true);
+        let mut summary = Summary::default();
+        for (what, p_key) in [("new", 0xFFFF), ("changed", 0)] {
+            for index in 0..ROUTES {
+                let (slid, dlid) = lids(index);
+                let spec = RouteSpec { slid, dlid, path: &[1, 2, 3, 4, 5, 6], p_key };
+                set_route(&mut publisher, index, &spec, u64::from(p_key) << 32 | u64::from(index))?;
+            }
+            publisher.publish();
+            let (before, mut steps) = (thread_ns(), 0);
+            let (mut longest, mut last) = (0.0, before);
+            while view.is_due() {
+                view.refresh(&mut engine.shard, &mut acl);
+                steps += 1;
+                let now = thread_ns();
+                longest = f64::max(longest, now - last);
+                last = now;
+            }
+            summary.values.insert(format!("{what}_cpu_ms"), (last - before) / 1e6);
+            summary.values.insert(format!("{what}_steps"), f64::from(steps));
+            summary.values.insert(format!("{what}_longest_step_us"), longest / 1e3);
+        }
+        rounds.push(summary);
+    }
+    let record = Record::from_rounds("table", "65,536 routes followed on the caller's thread", "", &rounds);
+    Ok(record.noting("processor time; a look at its clock is in every step"))
+}
+
+fn through_a_plane(options: &Options, cores: Cores) -> Result<Vec<Record>, BenchError> {
     let fabric = Fabric::from_spec(HOSTS_128)?;
     let plane = Plane::start(&PlaneOptions {
         fabric: fabric.spec.clone(),

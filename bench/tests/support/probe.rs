@@ -29,7 +29,7 @@ pub struct Probe {
 
 impl Probe {
     pub fn open(bed: &Bed, at: &str) -> Self {
-        let options = SessionOptions { slots: 0, wait: WaitPolicy::default() };
+        let options = SessionOptions { wait: WaitPolicy::default(), ..SessionOptions::default() };
         let session = Session::open(&bed.paths(), at, &options).unwrap_or_else(|error| panic!("{error}"));
         let agent = |mgmt_class| {
             let spec = AgentSpec { qpn: 0, mgmt_class, class_version: 1, ..AgentSpec::default() };

@@ -5,8 +5,8 @@
  * Looking needs only the plane's read-only segments. It works while both daemons are stopped, hung or dead, and disturbs
  * neither. Changes go through madctld (madctl_call).
  *
- * Results: a negative errno is a failure, and madctl_last_error() says in one line what was the matter; errno itself is not
- * touched. A null pointer where one is needed gives -EINVAL. Functions called ..._at return 1 when they have filled the
+ * Results: a negative errno is a failure, and madctl_last_error() says in one line what was the matter; errno itself means
+ * nothing afterwards. A null pointer where one is needed gives -EINVAL. Functions called ..._at return 1 when they have filled the
  * struct and 0 when `index` is beyond the last entry. They take a new look at index 0, and all other indices are of that
  * same look, so a loop that counts up from 0 sees one state:
  *

@@ -4,6 +4,7 @@
 //! connection for several.
 
 mod calls;
+mod tenants;
 
 use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::net::UnixStream;

@@ -1,8 +1,8 @@
 //! The C functions of `include/madctl.h`.
 //!
 //! Called by foreign threads; calls on one handle wait for one another. Invariants: every pointer is checked for null, a
-//! panic becomes `-EIO`, results are not negative or a negative errno, `errno` itself is left alone, and a failure leaves a
-//! line for `madctl_last_error` on its thread. What it does not do: anything that a Rust caller could not do, too.
+//! panic becomes `-EIO`, results are not negative or a negative errno, and a failure leaves a line for
+//! `madctl_last_error` on its thread. What it does not do: anything that a Rust caller could not do, too.
 
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char, c_int};

@@ -21,4 +21,5 @@ pub use admin::{AdminClient, AdminError};
 pub use madplane_shm::paths::{NameError, PlanePaths};
 pub use plane::{ANSWER_WITHIN, Plane};
 pub use route::{Key, OnBroken, PathSpec, RawRoute, Route, RouteError, Written};
+pub use tenant::{RawTenant, Tenant};
 pub use view::{LookError, View};

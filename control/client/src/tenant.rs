@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::route::number;
 
 mod classes;
+pub mod file;
 pub mod partitions;
 pub mod text;
 

@@ -1,4 +1,4 @@
-//! `madctl errors show`: the distinct error log of the plane.
+//! `madctl errors show`: the distinct error logs of both daemons.
 
 use madctl::View;
 use madctl::view::Errors;
@@ -12,12 +12,13 @@ impl Text for Errors {
         if self.errors.is_empty() {
             return format!("{}no errors\n", self.plane.as_ref().map(Text::text).unwrap_or_default());
         }
-        let mut rows = vec![["count", "first", "last", "error"].map(str::to_owned).to_vec()];
+        let mut rows = vec![["count", "first", "last", "source", "error"].map(str::to_owned).to_vec()];
         for entry in &self.errors {
             rows.push(vec![
                 entry.count.to_string(),
                 utc(entry.first_unix_ns),
                 utc(entry.last_unix_ns),
+                entry.source.label().to_owned(),
                 entry.text.clone(),
             ]);
         }
@@ -35,6 +36,9 @@ mod tests {
     use crate::cli::status::ready_head;
     use madplane_shm::header::Incarnation;
     use madplane_shm::status::Status;
+    use madplane_shm::table::TableOptions;
+    use madplane_shm::table::publish::RoutePublisher;
+    use madplane_shm::table::snapshot::TableReader;
 
     #[test]
     fn errors_are_shown_once_with_their_count() {
@@ -45,6 +49,13 @@ mod tests {
         status.record_error("a worker does not answer", 0);
         status.record_error("cannot accept a client", 0);
         status.record_error("a worker does not answer", 90_000_000_000_000);
-        assert_eq!(Errors::of(Some((&status, plane)), &[]).text(), include_str!("../../tests/golden/errors.txt"));
+        let path = directory.path().join("table");
+        let table = RoutePublisher::create(&path, TableOptions::default(), Incarnation::default()).unwrap();
+        table.record_error("DR table full (max=1024), refusing route", 60_000_000_000);
+        drop(table);
+        let reader = TableReader::open(&path).unwrap();
+        let both = Errors::of(Some((&status, plane)), reader.errors());
+        assert_eq!(both.text(), include_str!("../../tests/golden/errors.txt"));
+        assert!(Errors::of(None, reader.errors()).text().starts_with("count"), "without a plane, too");
     }
 }

@@ -9,13 +9,15 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
-use madplane_shm::paths::{DEFAULT_NAME, PlanePaths};
+use madctl::OnBroken;
+use madplane_shm::paths::PlanePaths;
 
 pub mod output;
 
 mod counters;
 mod errors;
 mod fabric;
+mod latency;
 mod links;
 mod plane;
 mod routes;
@@ -23,8 +25,9 @@ mod routes_show;
 mod run;
 mod sessions;
 mod status;
+mod tenants;
 
-use crate::config::LogFormat;
+use crate::config::{LogFormat, plane_paths};
 use output::Format;
 
 /// Why a command ends without having done what it should.
@@ -90,9 +93,7 @@ struct Common {
 
 impl Common {
     fn paths(&self) -> Result<PlanePaths, Failure> {
-        let inherited = std::env::var("MADPLANE_NAME").ok().filter(|name| !name.is_empty());
-        let name = self.name.clone().or(inherited).unwrap_or_else(|| DEFAULT_NAME.to_owned());
-        PlanePaths::new(&name).map_err(|error| Failure::Usage(error.to_string()))
+        plane_paths(self.name.as_deref()).map_err(|error| Failure::Usage(error.to_string()))
     }
 }
 
@@ -109,13 +110,16 @@ enum Noun {
     /// Generate, check and show fabrics.
     #[command(subcommand, arg_required_else_help = false)]
     Fabric(FabricVerb),
-    /// Programs attached to the plane.
+    /// Programs attached to the plane, and the paths they are bound to.
     #[command(subcommand, arg_required_else_help = false)]
     Sessions(SessionsVerb),
-    /// What the workers counted.
+    /// What the workers counted, by the stage of the pipeline.
     #[command(subcommand, arg_required_else_help = false)]
     Counters(CountersVerb),
-    /// Distinct errors of the plane.
+    /// How long synchronisations of the table and duty cycles of the workers take.
+    #[command(subcommand, arg_required_else_help = false)]
+    Latency(LatencyVerb),
+    /// Distinct errors of both daemons.
     #[command(subcommand, arg_required_else_help = false)]
     Errors(ErrorsVerb),
     /// Cables.
@@ -127,6 +131,9 @@ enum Noun {
     /// Pinned paths between two LIDs.
     #[command(subcommand, arg_required_else_help = false)]
     Routes(routes::RoutesVerb),
+    /// Who may use the plane, and for what.
+    #[command(subcommand, arg_required_else_help = false)]
+    Tenants(tenants::TenantsVerb),
 }
 
 #[derive(Debug, Args)]
@@ -171,6 +178,13 @@ pub(crate) struct RunArgs {
     /// Port that the program sees as its own: NODE or NODE:PORT, by GUID or description.
     #[arg(long, value_name = "NODE[:PORT]")]
     at: Option<String>,
+    /// Tenant as which the program attaches; who may is said by the tenant [default: MADPLANE_TENANT, else the only one of
+    /// the user].
+    #[arg(long, value_name = "NAME")]
+    tenant: Option<String>,
+    /// Ports of the path that all its MADs take, directed routes excepted [default: MADPLANE_PATH, else none].
+    #[arg(long, value_name = "PORTS")]
+    path: Option<String>,
     /// The program and its arguments.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
@@ -209,6 +223,24 @@ enum FabricVerb {
 enum SessionsVerb {
     /// List them.
     List,
+    /// Bind a session to a path for all it sends but directed routes: PORTS, via NODE[,NODE...] (the last is where it ends),
+    /// or none.
+    Bind {
+        /// Its number, as listed.
+        session: u32,
+        /// The path.
+        #[arg(required = true, num_args = 1..=2, value_name = "PORTS|via NODE..|none")]
+        path: Vec<String>,
+        /// What becomes of a MAD when the path is broken.
+        #[arg(long, value_name = "fallback|drop", default_value_t)]
+        on_broken: OnBroken,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+enum LatencyVerb {
+    /// Show percentiles; works with both daemons dead.
+    Show,
 }
 
 #[derive(Debug, Subcommand)]
@@ -282,6 +314,11 @@ fn dispatch(cli: Cli) -> Outcome {
         Noun::Fabric(FabricVerb::Check { file, strict }) => fabric::check(common.format, &file, strict),
         Noun::Fabric(FabricVerb::Show { nodes }) => fabric::show(&common.paths()?, common.format, nodes),
         Noun::Sessions(SessionsVerb::List) => sessions::list(&common.paths()?, common.format),
+        Noun::Sessions(SessionsVerb::Bind { session, path, on_broken }) => {
+            sessions::bind(&common.paths()?, common.format, session, &path, on_broken)
+        }
+        Noun::Latency(LatencyVerb::Show) => latency::show(&common.paths()?, common.format),
+        Noun::Tenants(verb) => tenants::dispatch(&common.paths()?, common.format, verb),
         Noun::Counters(CountersVerb::Show { worker, all }) => {
             counters::show(&common.paths()?, common.format, worker, all)
         }

@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use clap::Subcommand;
+use clap::{Args, Subcommand};
 use madctl::{AdminError, Plane};
 use madplane_shm::paths::PlanePaths;
 use serde::Serialize;
@@ -18,36 +18,53 @@ use crate::routes::{OnBroken, RawRoute, show_key};
 
 /// Device that `madctl run` shows to programs unless told otherwise.
 const DEFAULT_DEVICE: &str = "mlx5_0";
+/// Priority of a reserved route.
+const RESERVED_PRIORITY: u64 = 1;
+
+/// A route to be put in.
+#[derive(Debug, Args)]
+pub(crate) struct RouteArgs {
+    /// LID of the sender.
+    slid: String,
+    /// LID of the receiver.
+    dlid: String,
+    /// Egress ports from the sender's node on, such as 1,2,3,4; or a way to find them.
+    #[arg(required = true, num_args = 1..=3, value_name = "PATH")]
+    path: Vec<String>,
+    /// Device, as programs see it.
+    #[arg(short = 'i', long, value_name = "DEV")]
+    device: Option<String>,
+    /// Partition.
+    #[arg(long, value_name = "P")]
+    pkey: Option<String>,
+    /// Only for MADs of this tenant [default: of anybody].
+    #[arg(long, value_name = "NAME")]
+    tenant: Option<String>,
+    /// What becomes of a MAD when the path is broken.
+    #[arg(long, value_name = "fallback|drop", default_value_t)]
+    on_broken: OnBroken,
+    /// Also in place of a route with the same two LIDs.
+    #[arg(long)]
+    replace: bool,
+    /// Return when every worker has it.
+    #[arg(long)]
+    sync: bool,
+}
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum RoutesVerb {
     /// Pin what SLID sends to DLID to a path: PORTS, via NODE[,NODE...], or shortest [avoid NODE[,NODE...]].
     Add {
-        /// LID of the sender.
-        slid: String,
-        /// LID of the receiver.
-        dlid: String,
-        /// Egress ports from the sender's node on, such as 1,2,3,4; or a way to find them.
-        #[arg(required = true, num_args = 1..=3, value_name = "PATH")]
-        path: Vec<String>,
-        /// Device, as programs see it.
-        #[arg(short = 'i', long, value_name = "DEV")]
-        device: Option<String>,
-        /// Partition.
-        #[arg(long, value_name = "P")]
-        pkey: Option<String>,
-        /// Priority, 0 is served last.
+        #[command(flatten)]
+        route: RouteArgs,
+        /// 0 serves every class; higher ones serve only the reserved class, as reserve does.
         #[arg(long, value_name = "N", default_value_t = 0)]
         priority: u64,
-        /// What becomes of a MAD when the path is broken.
-        #[arg(long, value_name = "fallback|drop", default_value_t)]
-        on_broken: OnBroken,
-        /// Also in place of a route with the same two LIDs.
-        #[arg(long)]
-        replace: bool,
-        /// Return when every worker has it.
-        #[arg(long)]
-        sync: bool,
+    },
+    /// Pin a path that only MADs of the reserved class take: add with priority 1.
+    Reserve {
+        #[command(flatten)]
+        route: RouteArgs,
     },
     /// Take a route out.
     Del {
@@ -67,7 +84,8 @@ pub(crate) enum RoutesVerb {
         #[arg(long)]
         sync: bool,
     },
-    /// Put in the routes of a file, all or none. A line: SLID DLID PATH [pkey=P] [priority=N] [on-broken=drop].
+    /// Put in the routes of a file, all or none. A line: SLID DLID PATH [pkey=P] [priority=N] [on-broken=drop]
+    /// [tenant=NAME].
     Load {
         /// The file.
         file: PathBuf,
@@ -100,42 +118,32 @@ struct Changed {
 
 impl Text for Changed {
     fn text(&self) -> String {
-        let RoutesDone { generation, routes, capacity, workers, .. } = self.done;
-        let synced = match (self.done.synced, workers, self.done.hw_sync_latency_ns) {
-            (false, ..) => String::new(),
-            (true, 0, _) => format!(", generation {generation}; no plane runs, its workers will find it"),
-            (true, _, None) => {
-                format!(", generation {generation} is with {}", count(workers as u64, "worker"))
-            }
-            (true, _, Some(ns)) => format!(
-                ", generation {generation} is with {} after {}",
-                count(workers as u64, "worker"),
-                output::span(ns)
-            ),
-        };
+        let RoutesDone { generation, routes, capacity, workers, synced, hw_sync_latency_ns, .. } = self.done;
+        let synced = synced_text(generation, synced, workers, hw_sync_latency_ns);
         format!("{}; {routes} of {capacity}{synced}\n", self.what)
+    }
+}
+
+/// Who has a change, in words; nothing if nobody was waited for.
+pub(super) fn synced_text(generation: u64, synced: bool, workers: usize, latency_ns: Option<u64>) -> String {
+    match (synced, workers, latency_ns) {
+        (false, ..) => String::new(),
+        (true, 0, _) => format!(", generation {generation}; no plane runs, its workers will find it"),
+        (true, _, None) => {
+            format!(", generation {generation} is with {}", count(workers as u64, "worker"))
+        }
+        (true, _, Some(ns)) => format!(
+            ", generation {generation} is with {} after {}",
+            count(workers as u64, "worker"),
+            output::span(ns)
+        ),
     }
 }
 
 pub(crate) fn dispatch(paths: &PlanePaths, format: Format, verb: RoutesVerb) -> Outcome {
     match verb {
-        RoutesVerb::Add { slid, dlid, path, device, pkey, priority, on_broken, replace, sync } => {
-            let usage = |error: &dyn std::fmt::Display| Failure::Usage(error.to_string());
-            let mut raw = RawRoute::new(lid(&slid)?, lid(&dlid)?, &[]);
-            let p_key = pkey.as_deref().map(parse_p_key).transpose().map_err(|error| usage(&error))?;
-            raw.p_key = p_key.unwrap_or(DEFAULT_P_KEY.into());
-            (raw.priority, raw.on_broken) = (priority, on_broken);
-            let path = PathSpec::parse(&path).map_err(|error| usage(&error))?;
-            let written = Written { raw, path };
-            written.by_ports().map_err(|error| usage(&error))?;
-            check_device(device.as_deref())?;
-            let plane = Plane::at(paths.clone());
-            let route = plane.compile(&written)?;
-            let done = plane.admin()?.routes_add(&route, replace, sync)?;
-            let verb = if done.replaced > 0 { "replaced" } else { "added" };
-            let what = format!("route {} {verb} (ports {})", show_key(route.key()), route.ports());
-            print(format, what, done)
-        }
+        RoutesVerb::Add { route, priority } => add(paths, format, route, priority, "added"),
+        RoutesVerb::Reserve { route } => add(paths, format, route, RESERVED_PRIORITY, "reserved"),
         RoutesVerb::Del { slid, dlid, sync } => {
             let key = (lid(&slid)?, lid(&dlid)?);
             let done = Plane::at(paths.clone()).admin()?.routes_del(key, sync)?;
@@ -154,6 +162,25 @@ pub(crate) fn dispatch(paths: &PlanePaths, format: Format, verb: RoutesVerb) -> 
         RoutesVerb::Trace { slid, dlid } => routes_show::trace(paths, format, (lid(&slid)?, lid(&dlid)?)),
         RoutesVerb::Check => routes_show::check(paths, format),
     }
+}
+
+fn add(paths: &PlanePaths, format: Format, args: RouteArgs, priority: u64, verb: &str) -> Outcome {
+    let RouteArgs { slid, dlid, path, device, pkey, tenant, on_broken, replace, sync } = args;
+    let usage = |error: &dyn std::fmt::Display| Failure::Usage(error.to_string());
+    let mut raw = RawRoute::new(lid(&slid)?, lid(&dlid)?, &[]);
+    let p_key = pkey.as_deref().map(parse_p_key).transpose().map_err(|error| usage(&error))?;
+    raw.p_key = p_key.unwrap_or(DEFAULT_P_KEY.into());
+    (raw.priority, raw.on_broken, raw.tenant) = (priority, on_broken, tenant);
+    let path = PathSpec::parse(&path).map_err(|error| usage(&error))?;
+    let written = Written { raw, path };
+    written.by_ports().map_err(|error| usage(&error))?;
+    check_device(device.as_deref())?;
+    let plane = Plane::at(paths.clone());
+    let route = plane.compile(&written)?;
+    let done = plane.admin()?.routes_add(&route, replace, sync)?;
+    let verb = if done.replaced > 0 { "replaced" } else { verb };
+    let what = format!("route {} {verb} (ports {})", show_key(route.key()), route.ports());
+    print(format, what, done)
 }
 
 fn print(format: Format, what: String, done: RoutesDone) -> Outcome {
@@ -190,7 +217,7 @@ fn load(paths: &PlanePaths, format: Format, file: &Path, replace: bool, sync: bo
 }
 
 /// What madctld says about a line, as compilers write it.
-fn name_line(file: &Path, error: AdminError) -> Failure {
+pub(super) fn name_line(file: &Path, error: AdminError) -> Failure {
     let text = error.to_string();
     let named = text.strip_prefix("line ").and_then(|rest| rest.split_once(": "));
     match (error, named) {

@@ -65,14 +65,27 @@ impl Text for RouteTable {
         if self.routes.is_empty() {
             return text + "no routes\n";
         }
-        let names =
-            ["slid", "dlid", "p_key", "priority", "on broken", "packets", "bytes", "last use", "ports"];
+        let names = [
+            "slid",
+            "dlid",
+            "p_key",
+            "tenant",
+            "class",
+            "priority",
+            "on broken",
+            "packets",
+            "bytes",
+            "last use",
+            "ports",
+        ];
         let mut rows = vec![names.map(str::to_owned).to_vec()];
         for route in &self.routes {
             rows.push(vec![
                 short(route.slid),
                 short(route.dlid),
                 short(route.p_key),
+                tenant_text(route.tenant.into(), route.tenant_name.as_deref().unwrap_or_default()),
+                if route.priority > 0 { "reserved" } else { "bulk" }.to_owned(),
                 route.priority.to_string(),
                 route.on_broken.to_string(),
                 route.packets.to_string(),
@@ -82,6 +95,15 @@ impl Text for RouteTable {
             ]);
         }
         text + &output::table(&rows)
+    }
+}
+
+/// A tenant by name, or by number if it is not there any more; `-` for none.
+pub(super) fn tenant_text(number: u32, name: &str) -> String {
+    match (number, name) {
+        (0, _) => "-".to_owned(),
+        (number, "") => format!("number {number}"),
+        (_, name) => name.to_owned(),
     }
 }
 

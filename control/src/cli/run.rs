@@ -8,10 +8,13 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use madctl::View;
+use madctl::route::{PathSpec, check_path, show_ports};
 use madplane_shm::handoff::{Connection, HandoffError, Request, op};
 use madplane_shm::paths::PlanePaths;
 use madplane_shm::status::Status;
 use madplane_shm::sync::Ordering::Relaxed;
+use madplane_shm::table::tenant::is_tenant_name;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 
 use super::status::worker_count;
@@ -24,10 +27,18 @@ const LOOKUP_WITHIN: Duration = Duration::from_secs(5);
 
 pub(crate) fn run(paths: &PlanePaths, args: RunArgs) -> Outcome {
     let at = args.at.unwrap_or_default();
+    let tenant = args.tenant.unwrap_or_default();
+    if !tenant.is_empty() && !is_tenant_name(&tenant) {
+        return Err(Failure::Usage(format!("{tenant:?} is no name of a tenant")));
+    }
+    let path = args.path.as_deref().map(ports).transpose()?;
     if spawn::find_plane(paths)?.is_none() {
         return Err(super::plane::not_running(paths));
     }
     look_up(paths, &at)?;
+    if !tenant.is_empty() {
+        check_tenant(paths, &tenant)?;
+    }
     let library = locate(UMAD_LIBRARY, false)?.into_os_string();
     let preload = preload(&library, std::env::var_os("LD_PRELOAD").as_deref())?;
     leave_workers_alone(paths);
@@ -40,6 +51,13 @@ pub(crate) fn run(paths: &PlanePaths, args: RunArgs) -> Outcome {
         .env("LD_PRELOAD", preload)
         .env("MADPLANE_NAME", paths.name())
         .env("MADPLANE_AT", &at);
+    // what is not given here is as this command was given it
+    if !tenant.is_empty() {
+        command.env("MADPLANE_TENANT", &tenant);
+    }
+    if let Some(path) = path {
+        command.env("MADPLANE_PATH", path);
+    }
     // only comes back if the program could not be started
     let error = command.exec();
     let code = if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 };
@@ -48,6 +66,29 @@ pub(crate) fn run(paths: &PlanePaths, args: RunArgs) -> Outcome {
         _ => error.to_string(),
     };
     Err(Failure::Code(code, format!("{}: {reason}", program.display())))
+}
+
+/// Ports to bind all sessions of the program to, as the client library reads them.
+fn ports(text: &str) -> Result<String, Failure> {
+    let wrong = |error: &dyn std::fmt::Display| Failure::Usage(format!("--path: {error}"));
+    match PathSpec::parse(&[text]).map_err(|error| wrong(&error))? {
+        PathSpec::Ports(ports) => {
+            let ports = check_path(&ports).map_err(|error| wrong(&error))?;
+            Ok(show_ports(&ports))
+        }
+        _ => Err(wrong(&"write ports, such as 1,2,3")),
+    }
+}
+
+/// Says early that there is no such tenant; who may use it is decided by the plane when the program attaches.
+fn check_tenant(paths: &PlanePaths, tenant: &str) -> Result<(), Failure> {
+    let Ok(table) = View::new(paths).tenants() else { return Ok(()) };
+    let names: Vec<&str> = table.tenants.iter().map(|of| of.tenant.name.as_str()).collect();
+    if names.contains(&tenant) {
+        return Ok(());
+    }
+    let hint = crate::nearest::hint(tenant, names);
+    Err(Failure::Failed(format!("there is no tenant {tenant:?} on plane {}{hint}", paths.name())))
 }
 
 /// Asks the plane whether there is such a port to attach to.

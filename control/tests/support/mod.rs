@@ -12,12 +12,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use madplane_control::locks::DaemonLock;
 use madplane_control::sys;
 use madplane_shm::command::{Command, Event, event};
 use madplane_shm::doorbell::Doorbell;
 use madplane_shm::handoff::{self, Reply, Request, op};
 use madplane_shm::header::Incarnation;
+use madplane_shm::process::lock::DaemonLock;
 use madplane_shm::session::{PlaneEnds, create_pair};
 use madplane_shm::status::{Status, plane_state};
 use rustix::event::{PollFd, PollFlags};
@@ -35,6 +35,20 @@ pub fn eventually(what: &str, mut done: impl FnMut() -> bool) {
         assert!(Instant::now() < until, "still not so after {PATIENCE:?}: {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
+}
+
+/// What a command printed that was done.
+pub fn ok(output: &Output) -> String {
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+/// The one line of a command that failed with this exit code.
+pub fn failed(output: &Output, code: i32) -> String {
+    let text = String::from_utf8(output.stderr.clone()).unwrap();
+    assert_eq!((output.status.code(), text.lines().count()), (Some(code), 1), "{text}");
+    text.trim_end().strip_prefix("madctl: ").unwrap().to_owned()
 }
 
 /// Directories for one test, removed with it.
@@ -69,6 +83,8 @@ impl Bed {
             .env("MADPLANE_RUNTIME_DIR", self.root.path().join("run"))
             .env("MADPLANE_SHM_DIR", self.root.path().join("shm"))
             .env_remove("MADPLANE_NAME")
+            .env_remove("MADPLANE_TENANT")
+            .env_remove("MADPLANE_PATH")
             .env_remove("MADPLANE_LIBEXEC")
             .env_remove("LD_PRELOAD")
             .stdin(Stdio::null());
@@ -81,8 +97,13 @@ impl Bed {
 
     /// Starts madctld and waits until it listens.
     pub fn madctld(&self) -> Daemon {
+        self.madctld_with(&[])
+    }
+
+    /// Likewise, with more options.
+    pub fn madctld_with(&self, options: &[&str]) -> Daemon {
         let mut process = self.program(env!("CARGO_BIN_EXE_madctld"));
-        process.args(["--name", NAME]).stderr(Stdio::null());
+        process.args(["--name", NAME]).args(options).stderr(Stdio::null());
         let daemon = Daemon { child: process.spawn().unwrap() };
         eventually("madctld listens", || self.connect().is_some());
         daemon

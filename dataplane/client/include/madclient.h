@@ -28,6 +28,9 @@ extern "C" {
 /* madclient_packet.status of a request that got no response: ETIMEDOUT. */
 #define MADCLIENT_TIMED_OUT 110
 
+/* madclient_bind_path: drop what cannot follow the path. */
+#define MADCLIENT_DROP_BROKEN 1
+
 /* A session; opaque. */
 typedef struct madclient madclient;
 
@@ -85,6 +88,12 @@ struct madclient_packet {
  * -ENODEV: no such plane. -EACCES: no permission. -EOPNOTSUPP: another layout version. Else what the plane said. */
 int madclient_open(const char *plane, const char *selector, madclient **out);
 
+/* As madclient_open, as the tenant of the plane called `tenant`. NULL or "" takes what MADPLANE_TENANT says, as
+ * madclient_open does; without that the plane chooses by the user. -EACCES: this user may not be that tenant, or the plane
+ * has tenants and none, or several, list this user. -ENOENT: no such tenant.
+ * Both functions bind the session to the path of MADPLANE_PATH (ports such as "1,2,3"), if that is set. */
+int madclient_open_as(const char *plane, const char *selector, const char *tenant, madclient **out);
+
 /* Closes a session and frees it. NULL is ignored. No other thread may be inside a call; see madclient_shutdown. */
 void madclient_close(madclient *session);
 
@@ -95,8 +104,15 @@ int madclient_shutdown(const madclient *session);
 /* Says where a session is attached. */
 int madclient_get_info(const madclient *session, struct madclient_info *out);
 
+/* Sends everything that is not a directed route along the path of `count` output ports from now on, the session's own port
+ * first; with a count of 0 as everybody does. A MAD whose destination is not where the path ends, or whose path is broken,
+ * goes on by LID from there, or is dropped with MADCLIENT_DROP_BROKEN in `flags`.
+ * -EINVAL: more than 63 ports, or ports that no cable connects. -EPIPE: the plane is gone. */
+int madclient_bind_path(const madclient *session, const uint8_t *ports, size_t count, uint32_t flags);
+
 /* Registers an agent and returns its number, 0 to 31. -EINVAL: class, queue pair, OUI or RMPP do not go together, or
- * another agent has a method of the mask. -ENOMEM: 32 agents. -EPIPE: the plane is gone. */
+ * another agent has a method of the mask. -EPERM: the session's tenant may not use the class. -ENOMEM: 32 agents. -EPIPE:
+ * the plane is gone. */
 int madclient_register(const madclient *session, const struct madclient_agent *spec);
 
 /* Removes an agent; its outstanding requests vanish without a report. -EINVAL: no such agent. */

@@ -12,7 +12,8 @@ use madplane_shm::paths::PlanePaths;
 use madplane_shm::session::{ClientEnds, PairFds, open_pair};
 
 use crate::agents::AgentSpec;
-use crate::error::{OpenError, RegisterError};
+use crate::error::{BindError, OpenError, RegisterError};
+use crate::identity::{OwnPath, TenantName};
 
 /// Longest time the plane may take to answer a registration.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -66,17 +67,30 @@ pub(crate) struct Attachment {
     pub(crate) down_bell: Doorbell,
 }
 
-pub(crate) fn attach(paths: &PlanePaths, selector: &str, slots: u32) -> Result<Attachment, OpenError> {
+pub(crate) fn attach(
+    paths: &PlanePaths,
+    selector: &str,
+    slots: u32,
+    tenant: TenantName,
+    path: OwnPath,
+) -> Result<Attachment, OpenError> {
+    let tenant = tenant.or_environment()?;
+    let ports = path.ports()?;
     let connection = Connection::open(&paths.attach_socket(), paths.name())?;
     let limit = rustix::net::sockopt::Timeout::Recv;
     rustix::net::sockopt::set_socket_timeout(&connection, limit, Some(CALL_TIMEOUT))
         .map_err(std::io::Error::from)?;
     let mut request = Request::with_selector(op::ATTACH, selector).ok_or(OpenError::Selector)?;
     request.value = slots;
+    request =
+        request.of_tenant(tenant.as_str()).ok_or_else(|| OpenError::Tenant(tenant.as_str().to_owned()))?;
     let (reply, fds) = connection.call(&request)?;
     let [up, down, up_bell, down_bell] =
         <[_; 4]>::try_from(fds).map_err(|fds: Vec<_>| OpenError::Descriptors(fds.len()))?;
     let ends = open_pair(&PairFds { up, down })?;
+    if !ports.is_empty() {
+        call_bind(&connection, &ports, false)?;
+    }
     Ok(Attachment {
         connection,
         info: SessionInfo::from_reply(&reply),
@@ -84,6 +98,16 @@ pub(crate) fn attach(paths: &PlanePaths, selector: &str, slots: u32) -> Result<A
         up_bell: Doorbell::from_fd(up_bell),
         down_bell: Doorbell::from_fd(down_bell),
     })
+}
+
+/// Gives the session of `connection` a path of its own, or with no ports takes it away.
+pub(crate) fn call_bind(connection: &Connection, ports: &[u8], drop_broken: bool) -> Result<(), BindError> {
+    let request = Request::bind_path(ports, drop_broken).ok_or(BindError::TooLong(ports.len()))?;
+    match connection.call(&request) {
+        Ok(_) => Ok(()),
+        Err(HandoffError::Refused { errno, text }) => Err(BindError::Refused { errno, text }),
+        Err(_) => Err(BindError::Gone),
+    }
 }
 
 /// Registers an agent over `connection`; returns its `hi_tid`.

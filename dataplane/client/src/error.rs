@@ -24,6 +24,15 @@ pub enum OpenError {
     /// A selector longer than the message has room for.
     #[error("selector is longer than 160 bytes")]
     Selector,
+    /// Not a name that a tenant can have.
+    #[error("{0:?} is no name of a tenant: 1 to 31 letters, digits, '.', '_' and '-'")]
+    Tenant(String),
+    /// `MADPLANE_PATH` is not a path.
+    #[error("MADPLANE_PATH={0} is no path: 1 to 63 ports from 1 to 255, such as 1,2,3")]
+    Path(String),
+    /// The plane does not bind the session to its path.
+    #[error(transparent)]
+    Bind(#[from] BindError),
     /// The system has no descriptor or memory left.
     #[error("cannot create the descriptors of a session")]
     Io(#[from] io::Error),
@@ -35,7 +44,8 @@ impl OpenError {
         match self {
             Self::Handoff(error) => handoff_errno(error),
             Self::Memory(_) | Self::Descriptors(_) => Errno::PROTO.raw_os_error(),
-            Self::Selector => Errno::INVAL.raw_os_error(),
+            Self::Bind(error) => error.errno(),
+            Self::Selector | Self::Tenant(_) | Self::Path(_) => Errno::INVAL.raw_os_error(),
             Self::Io(error) => error.raw_os_error().unwrap_or(Errno::IO.raw_os_error()),
         }
     }
@@ -48,6 +58,36 @@ fn handoff_errno(error: &HandoffError) -> i32 {
         HandoffError::Gone(_) => Errno::IO.raw_os_error(),
         HandoffError::Version { .. } => Errno::OPNOTSUPP.raw_os_error(),
         HandoffError::Refused { errno, .. } => *errno,
+    }
+}
+
+/// A session was not bound to a path; it sends as before.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BindError {
+    /// A path has at most 63 ports.
+    #[error("a path of {0} ports is longer than 63")]
+    TooLong(usize),
+    /// The plane refused; its words.
+    #[error("{text}")]
+    Refused {
+        /// The errno of the plane.
+        errno: i32,
+        /// One line.
+        text: String,
+    },
+    /// The plane stopped.
+    #[error("the plane is gone")]
+    Gone,
+}
+
+impl BindError {
+    /// The errno for a C caller.
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::TooLong(_) => Errno::INVAL.raw_os_error(),
+            Self::Refused { errno, .. } => *errno,
+            Self::Gone => Errno::PIPE.raw_os_error(),
+        }
     }
 }
 

@@ -10,9 +10,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use madplane_shm::message::{Envelope, flag};
+use madplane_shm::table::MAX_PATH_PORTS;
 use rustix::io::Errno;
 
-use crate::{AgentSpec, PlanePaths, RecvError, Session, SessionOptions, Taken};
+use crate::{AgentSpec, PlanePaths, RecvError, Session, SessionOptions, Taken, TenantName};
 
 /// `struct madclient_info`.
 #[derive(Debug, Clone, Copy, Default)]
@@ -82,6 +83,8 @@ const _: () = {
     assert!(size_of::<Packet>() == 56);
 };
 
+/// `MADCLIENT_DROP_BROKEN`.
+const DROP_BROKEN: u32 = 1;
 /// `EINVAL` as a result.
 const INVALID: c_int = -Errno::INVAL.raw_os_error();
 
@@ -152,14 +155,33 @@ pub unsafe extern "C" fn madclient_open(
     selector: *const c_char,
     out: *mut *mut Session,
 ) -> c_int {
+    // SAFETY: the same promises; no tenant is named.
+    unsafe { madclient_open_as(plane, selector, std::ptr::null(), out) }
+}
+
+/// Opens a session as a tenant; see the header.
+///
+/// # Safety
+/// - `plane`, `selector` and `tenant` are null or terminated strings.
+/// - `out` is null or may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn madclient_open_as(
+    plane: *const c_char,
+    selector: *const c_char,
+    tenant: *const c_char,
+    out: *mut *mut Session,
+) -> c_int {
     guarded(|| {
-        let (Some(plane), Some(selector)) = (text(plane), text(selector)) else { return INVALID };
+        let (Some(plane), Some(selector), Some(tenant)) = (text(plane), text(selector), text(tenant)) else {
+            return INVALID;
+        };
+        let Ok(tenant) = TenantName::new(tenant) else { return INVALID };
         if out.is_null() {
             return INVALID;
         }
         let name = if plane.is_empty() { madplane_shm::paths::DEFAULT_NAME } else { plane };
         let Ok(paths) = PlanePaths::new(name) else { return INVALID };
-        match Session::open(&paths, selector, &SessionOptions::default()) {
+        match Session::open(&paths, selector, &SessionOptions { tenant, ..SessionOptions::default() }) {
             Ok(session) => {
                 let handle = Box::into_raw(Box::new(session));
                 // SAFETY: not null, and the caller lets us write it.
@@ -223,6 +245,33 @@ pub unsafe extern "C" fn madclient_get_info(handle: *const Session, out: *mut In
         // SAFETY: not null, and the caller lets us write it.
         unsafe { out.write(info) };
         0
+    })
+}
+
+/// Gives a session a path of its own; see the header.
+///
+/// # Safety
+/// - `handle` is null or an open session.
+/// - `ports` is null with a `count` of 0, or has `count` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn madclient_bind_path(
+    handle: *const Session,
+    ports: *const u8,
+    count: usize,
+    flags: u32,
+) -> c_int {
+    guarded(|| {
+        let Some(session) = session(handle) else { return INVALID };
+        if flags & !DROP_BROKEN != 0 || (ports.is_null() && count != 0) || count > MAX_PATH_PORTS {
+            return INVALID;
+        }
+        let ports = if count == 0 {
+            &[]
+        } else {
+            // SAFETY: not null, and the caller says that so many bytes, few enough for a slice, may be read.
+            unsafe { std::slice::from_raw_parts(ports, count) }
+        };
+        session.bind_path(ports, flags & DROP_BROKEN != 0).map_or_else(|error| -error.errno(), |()| 0)
     })
 }
 

@@ -14,6 +14,9 @@
 //! **Sharing.** A [`Session`] may be used by several threads: one may be blocked in a receive while others send. A
 //! [`RawSession`] belongs to one thread, its two halves to one thread each.
 //!
+//! **Tenants.** A session attaches as a tenant of the plane ([`SessionOptions::tenant`], or `MADPLANE_TENANT`), and may have a
+//! path of its own ([`Session::bind_path`], or `MADPLANE_PATH`).
+//!
 //! What it does not do: simulate anything, or interpret a MAD beyond header and RMPP header.
 #![deny(unsafe_code)]
 
@@ -25,6 +28,7 @@ mod error;
 #[cfg(feature = "c-api")]
 #[allow(unsafe_code)]
 pub mod ffi;
+mod identity;
 mod raw;
 mod readiness;
 pub mod rmpp;
@@ -35,7 +39,8 @@ mod wait;
 
 pub use agents::{AgentSpec, MAX_AGENTS};
 pub use attach::SessionInfo;
-pub use error::{OpenError, RecvError, RegisterError, SendError};
+pub use error::{BindError, OpenError, RecvError, RegisterError, SendError};
+pub use identity::{OwnPath, PATH_VARIABLE, TENANT_VARIABLE, TenantName};
 pub use madplane_shm::message::{Envelope, MAD_LEN, MadMessage, flag, kind};
 pub use madplane_shm::paths::PlanePaths;
 pub use madplane_shm::ring::RingFull;

@@ -18,6 +18,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use crate::agents::AgentSpec;
 use crate::attach::{SessionInfo, attach, call_register};
 use crate::error::{OpenError, RegisterError};
+use crate::identity::{OwnPath, TenantName};
 
 /// Both directions of an attachment.
 #[derive(Debug)]
@@ -45,11 +46,25 @@ pub struct RawReceiver {
 
 impl RawSession {
     /// Attaches as [`Session::open`](crate::Session::open) does; `slots` is a power of two or 0 for the plane's default.
+    /// Tenant and path are those of the environment.
     ///
     /// # Errors
     /// As there.
     pub fn open(paths: &PlanePaths, selector: &str, slots: u32) -> Result<Self, OpenError> {
-        let attached = attach(paths, selector, slots)?;
+        Self::open_as(paths, selector, slots, TenantName::default())
+    }
+
+    /// [`RawSession::open`] as a tenant.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn open_as(
+        paths: &PlanePaths,
+        selector: &str,
+        slots: u32,
+        tenant: TenantName,
+    ) -> Result<Self, OpenError> {
+        let attached = attach(paths, selector, slots, tenant, OwnPath::Environment)?;
         let connection = Arc::new(attached.connection);
         Ok(Self {
             info: attached.info,

@@ -12,9 +12,10 @@
 //! system call and no allocation in a send, nor in a receive whose MAD comes while it still spins, unless the session is
 //! watched or RMPP is at work. What it does not do: start threads, or keep MADs that arrive for unknown agents.
 
+mod binding;
+
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -23,6 +24,7 @@ use madplane_shm::handoff::{Connection, HandoffError, Request, op};
 use madplane_shm::message::MadMessage;
 use madplane_shm::paths::PlanePaths;
 use madplane_shm::session::SharedConsumer;
+use madplane_shm::sync::{AtomicBool, AtomicU64, Ordering};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::agents::{Agent, AgentSpec};
@@ -30,6 +32,7 @@ use crate::attach::{SessionInfo, attach, call_register};
 use crate::clock::now_ns;
 use crate::core::{Core, Delivery, Verdict};
 use crate::error::{OpenError, RecvError, RegisterError, SendError};
+use crate::identity::{OwnPath, TenantName};
 use crate::readiness::Readiness;
 use crate::rmpp::Counts;
 use crate::traffic::{Incoming, Outgoing, Stats, Taken};
@@ -58,6 +61,10 @@ pub struct SessionOptions {
     pub slots: u32,
     /// How receives wait.
     pub wait: WaitPolicy,
+    /// As which tenant it attaches.
+    pub tenant: TenantName,
+    /// Which path of its own it is bound to.
+    pub path: OwnPath,
 }
 
 #[derive(Debug)]
@@ -110,10 +117,10 @@ impl Session {
     /// plane's default port).
     ///
     /// # Errors
-    /// No plane of that name, no permission, no such node, another layout version.
+    /// No plane of that name, no permission, no such node or tenant, another layout version.
     pub fn open(paths: &PlanePaths, selector: &str, options: &SessionOptions) -> Result<Self, OpenError> {
         use std::os::fd::AsFd;
-        let attached = attach(paths, selector, options.slots)?;
+        let attached = attach(paths, selector, options.slots, options.tenant, options.path)?;
         let readiness = Readiness::create(&attached.down_bell, attached.connection.as_fd())?;
         let receiver = Receiver {
             down: attached.ends.down,

@@ -101,6 +101,7 @@ fn set_route(shard: &mut Shard, bytes: &[u8; STEP], pkt: &Packet) {
         slid: pkt.slid,
         dlid: pkt.dlid,
         p_key: pkt.p_key,
+        tenant: u16::from(bytes[3] & 1),
         priority: bytes[1],
         on_broken: if bytes[14] & 1 == 0 { OnBroken::Fallback } else { OnBroken::Drop },
         path_len: bytes[14] >> 1,

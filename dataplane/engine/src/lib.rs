@@ -31,10 +31,10 @@ pub mod smi;
 
 #[doc(hidden)]
 pub use fuzz::fuzz_shard;
-pub use packet::{Grh, Packet};
-pub use pinned::{MAX_PATH, MAX_ROUTES, OnBroken, Pin, PinnedActivity, PinnedRoute};
+pub use packet::{Grh, Packet, right};
+pub use pinned::{MAX_BOUND, MAX_PATH, MAX_ROUTES, OnBroken, Pin, PinnedActivity, PinnedRoute};
 pub use plan::{FabricOptions, FabricPlan, PlanError};
-pub use shard::{LID_HOP_LIMIT, PortCounterSnapshot, Shard};
+pub use shard::{LID_HOP_LIMIT, PortCounterSnapshot, Shard, StageCounts};
 pub use sink::{FabricEvent, LinkOffer, PeerEvent, PeerEventKind, Sink};
 
 /// Index of a node in `Topology::nodes`, the same in all shards.

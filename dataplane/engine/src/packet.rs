@@ -20,6 +20,16 @@ pub struct Grh {
     pub gid: [u8; 16],
 }
 
+/// Bits of [`Packet::rights`].
+pub mod right {
+    /// The packet is of the reserved class: it is served first and may take reserved routes.
+    pub const RESERVED: u8 = 1;
+    /// The node that is addressed has to ask [`Sink::may_manage`](crate::Sink::may_manage) before it takes the request.
+    pub const CHECK_NODE: u8 = 2;
+    /// The sender is a limited member, whatever its port's P_Key table says.
+    pub const AS_LIMITED: u8 = 4;
+}
+
 /// One MAD on its way through the fabric.
 ///
 /// The MAD comes first and starts on a cache line; the header fields share the fifth line, so that a hop touches two
@@ -39,6 +49,9 @@ pub struct Packet {
     pub path_bits: u8,
     /// LID hops so far. Belongs to the fabric: reset by `send`, has to cross shards unchanged.
     pub lid_hops: u8,
+    /// What the sender's tenant allows and asks for, bits of [`right`]. Who calls `send` fills it in; an answer of a node's
+    /// own agent has those of its request; has to cross shards unchanged, and so have `tenant` and `bound`.
+    pub rights: u8,
     /// Source queue pair.
     pub src_qp: u32,
     /// Destination queue pair, 0 or 1.
@@ -51,6 +64,10 @@ pub struct Packet {
     pub p_key_index: u16,
     /// Global route header, if any.
     pub grh: Option<Grh>,
+    /// Tenant of the sender, 0 for none.
+    pub tenant: u16,
+    /// Number of the sender's own path plus 1 ([`Shard::bind`](crate::Shard::bind)), 0 for none.
+    pub bound: u16,
     /// Place on a pinned route. Belongs to the fabric: reset by `send`, has to cross shards unchanged.
     pub pin: Pin,
 }
@@ -65,12 +82,15 @@ impl Default for Packet {
             sl: 0,
             path_bits: 0,
             lid_hops: 0,
+            rights: 0,
             src_qp: 0,
             dst_qp: 0,
             q_key: 0,
             p_key: 0,
             p_key_index: 0,
             grh: None,
+            tenant: 0,
+            bound: 0,
             pin: Pin::NONE,
         }
     }

@@ -24,6 +24,12 @@ pub fn find_match(packet: u16, table: &[u16]) -> Option<u16> {
     found(FULL_MEMBER).or_else(|| found(0)).and_then(|index| u16::try_from(index).ok())
 }
 
+/// The entry that a refused `packet` is held against when one tells about it: that of the same partition, or else the first.
+pub fn counterpart(packet: u16, table: &[u16]) -> u16 {
+    let same = table.iter().find(|entry| **entry != 0 && (packet ^ **entry) & !FULL_MEMBER == 0);
+    same.or(table.first()).copied().unwrap_or(0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -34,6 +40,14 @@ mod tests {
             p_key_matches(0xFFFF, 0xFFFF) && p_key_matches(0xFFFF, 0x7FFF) && p_key_matches(0x7FFF, 0xFFFF)
         );
         assert!(!p_key_matches(0x7FFF, 0x7FFF));
+    }
+
+    #[test]
+    fn a_refused_key_is_shown_with_the_entry_of_its_partition_or_the_first() {
+        assert_eq!(counterpart(0x0001, &[0xFFFF, 0x0001]), 0x0001);
+        assert_eq!(counterpart(0x8002, &[0xFFFF, 0x0001]), 0xFFFF);
+        assert_eq!(counterpart(0x8000, &[0x7FFF, 0]), 0x7FFF);
+        assert_eq!(counterpart(1, &[]), 0);
     }
 
     #[test]

@@ -10,6 +10,8 @@ pub(crate) mod table;
 
 /// Longest path of a route.
 pub const MAX_PATH: usize = 63;
+/// Number of paths that [`Shard::bind`](crate::Shard::bind) takes.
+pub const MAX_BOUND: u16 = 1024;
 /// Number of route indices; [`Shard::set_route`](crate::Shard::set_route) refuses what lies beyond.
 pub const MAX_ROUTES: u32 = 1 << 16;
 
@@ -32,7 +34,9 @@ pub struct PinnedRoute {
     pub dlid: u16,
     /// P_Key that a GMP has to match; 0 takes every key.
     pub p_key: u16,
-    /// Priority; carried for the scheduler, not looked at here.
+    /// Tenant whose MADs alone it serves; 0 serves everybody's.
+    pub tenant: u16,
+    /// Above 0 it serves MADs of the reserved class only.
     pub priority: u8,
     /// What happens when the path cannot be followed.
     pub on_broken: OnBroken,
@@ -49,6 +53,7 @@ impl Default for PinnedRoute {
             slid: 0,
             dlid: 0,
             p_key: 0,
+            tenant: 0,
             priority: 0,
             on_broken: OnBroken::Fallback,
             path: [0; MAX_PATH],

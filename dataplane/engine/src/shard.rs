@@ -35,6 +35,21 @@ pub use status::PortCounterSnapshot;
 /// LID-routed hops after which a packet is taken for looping.
 pub const LID_HOP_LIMIT: u8 = 64;
 
+/// What the stages of the pipeline have handled, since the shard was built.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct StageCounts {
+    /// MADs of clients that are well formed.
+    pub classify_accepted: u64,
+    /// Links taken by LID: from a switch by its forwarding table, from an adapter by its only port.
+    pub dlid_routed: u64,
+    /// SLtoVL maps consulted.
+    pub sl_to_vl_checked: u64,
+    /// P_Keys compared at the receiving port.
+    pub p_key_checked: u64,
+    /// Packets that were looked up among the pinned routes.
+    pub dr_table_looked: u64,
+}
+
 /// A part of the fabric that one worker owns.
 #[derive(Debug)]
 pub struct Shard {
@@ -49,6 +64,7 @@ pub struct Shard {
     open: Vec<u8>,
     pub(crate) traps: Traps,
     pub(crate) pinned: Routes,
+    pub(crate) stages: StageCounts,
 }
 
 /// The SMI's view of one node of a shard.
@@ -131,6 +147,7 @@ impl Shard {
             open: vec![0; port_count],
             traps: Traps::default(),
             pinned: Routes::new(plan.cabling(), base..plan.port_base(range.end)),
+            stages: StageCounts::default(),
         };
         debug_assert!(port_count <= MAX_PORTS);
         let nodes = topology.nodes.get(range.start as usize..range.end as usize).unwrap_or(&[]);
@@ -242,10 +259,22 @@ impl Shard {
         })
     }
 
+    /// What the stages of the pipeline have handled.
+    pub fn stage_counts(&self) -> StageCounts {
+        self.stages
+    }
+
+    /// The P_Key with which a client of `(node, port)` sends that names `index`; `None` if there is no such entry.
+    pub fn sender_p_key(&self, node: NodeId, port: u8, index: u16) -> Option<u16> {
+        let at = self.session_port(node, port)?;
+        self.cold.get(at as usize)?.p_keys().get(usize::from(index)).copied()
+    }
+
     /// Sends what a local client of `(node, port)` hands in; `port` is 0 on a switch.
     ///
-    /// `pkt` names destination, queue pairs, `path_bits` and `p_key_index`; source LID and P_Key are filled in here. The
-    /// source queue pair follows from the class. The packet is used as the place to work in, its content afterwards is unspecified. Cost: bounded, see the module.
+    /// `pkt` names destination, queue pairs, `path_bits`, `p_key_index`, and what belongs to the client's tenant; source LID
+    /// and P_Key are filled in here. The source queue pair follows from the class. The packet is used as the place to work
+    /// in, its content afterwards is unspecified. Cost: bounded, see the module.
     pub fn send<S: Sink>(&mut self, now_ns: u64, node: NodeId, port: u8, pkt: &mut Packet, sink: &mut S) {
         pkt.lid_hops = 0;
         pkt.pin = Pin::NONE;
@@ -257,6 +286,7 @@ impl Shard {
             sink.dropped(node, reason);
             return;
         }
+        self.stages.classify_accepted += 1;
         pkt.src_qp = pkt.dst_qp;
         let (at, verdict) = if pkt.dst_qp == 0 {
             pkt.grh = None;
@@ -369,6 +399,7 @@ impl Shard {
                 return None;
             }
             pkt.lid_hops += 1;
+            self.stages.dlid_routed += 1;
         }
         let hot = self.ports.get_mut(out as usize)?;
         hot.xmit_pkts += 1;
@@ -410,6 +441,9 @@ impl Shard {
                     return None;
                 }
                 Verdict::Discard { reason, output } => {
+                    if reason == DropReason::PKey {
+                        self.tell_mismatch(at, pkt, sink);
+                    }
                     self.discard(at, reason, output, sink);
                     return None;
                 }

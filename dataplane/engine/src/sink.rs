@@ -81,6 +81,16 @@ pub trait Sink {
     /// Says that a packet was dropped at `node`.
     fn dropped(&mut self, node: NodeId, reason: DropReason);
 
+    /// Whether `tenant` may send SMP requests to the node with this GUID; asked by the node that a packet with
+    /// [`right::CHECK_NODE`](crate::right::CHECK_NODE) addresses. Everything is allowed unless overridden.
+    fn may_manage(&mut self, _tenant: u16, _node_guid: u64) -> bool {
+        true
+    }
+
+    /// Says that `node` refuses the P_Key `got`, of whose partition it has `had`, or which it has first in its table;
+    /// ignored unless overridden. The drop is reported besides.
+    fn p_key_mismatch(&mut self, _node: NodeId, _got: u16, _had: u16) {}
+
     /// Says that a packet of `bytes` bytes leaves its sender by the pinned route `index`; ignored unless overridden.
     ///
     /// Said once per packet, in the shard of the sender; a reply that takes the route of its request backwards does not

@@ -8,6 +8,7 @@
 pub mod loopback;
 pub mod machine;
 pub mod session;
+pub mod sys;
 
 pub use madplane_shm::message::MadMessage;
 

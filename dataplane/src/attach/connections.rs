@@ -7,9 +7,10 @@ use madplane_shm::command::event;
 use madplane_shm::handoff::{self, Reply, Request};
 use madplane_shm::sync::Ordering;
 use rustix::io::Errno;
-use rustix::net::{SocketFlags, accept_with, sockopt};
+use rustix::net::{SocketFlags, accept_with};
 use zerocopy::{FromBytes, IntoBytes};
 
+use super::tenancy::Peer;
 use super::{Connection, Housekeeping, Role, add};
 use crate::orders::{Order, Report};
 
@@ -29,7 +30,7 @@ impl Housekeeping {
                     return;
                 }
             };
-            let Ok(peer) = sockopt::socket_peercred(&socket) else { continue };
+            let Some(peer) = Peer::of(&socket) else { continue };
             let free = self.connections.iter().position(Option::is_none).unwrap_or(self.connections.len());
             if free >= MAX_CONNECTIONS {
                 let _ = answer(&socket, &Reply::refusal(libc_errno::EMFILE, "too many clients"), &[]);
@@ -38,8 +39,7 @@ impl Housekeeping {
             if add(&self.epoll, &socket, free as u64).is_err() {
                 continue;
             }
-            let pid = u32::try_from(peer.pid.as_raw_nonzero().get()).unwrap_or(0);
-            let connection = Connection { socket, pid, uid: peer.uid.as_raw(), role: Role::New };
+            let connection = Connection { socket, peer, role: Role::New };
             if free == self.connections.len() {
                 self.connections.push(Some(connection));
             } else {
@@ -89,6 +89,7 @@ impl Housekeeping {
             _ => self.error("a session could not be closed"),
         }
         self.slots[slot as usize].open = false;
+        self.unbind(slot);
         let record = self.status.session(slot as usize);
         record.id.store(0, Ordering::Release);
         self.count_sessions();
@@ -144,12 +145,15 @@ fn answer(socket: impl AsFd, reply: &Reply, fds: &[rustix::fd::BorrowedFd<'_>]) 
 pub(super) mod libc_errno {
     use rustix::io::Errno;
 
+    pub(in super::super) const EACCES: i32 = Errno::ACCESS.raw_os_error();
     pub(in super::super) const EAGAIN: i32 = Errno::AGAIN.raw_os_error();
     pub(in super::super) const EBUSY: i32 = Errno::BUSY.raw_os_error();
     pub(in super::super) const EINVAL: i32 = Errno::INVAL.raw_os_error();
     pub(in super::super) const EIO: i32 = Errno::IO.raw_os_error();
     pub(in super::super) const EMFILE: i32 = Errno::MFILE.raw_os_error();
+    pub(in super::super) const ENOENT: i32 = Errno::NOENT.raw_os_error();
     pub(in super::super) const ENODEV: i32 = Errno::NODEV.raw_os_error();
     pub(in super::super) const ENOMEM: i32 = Errno::NOMEM.raw_os_error();
+    pub(in super::super) const EPERM: i32 = Errno::PERM.raw_os_error();
     pub(in super::super) const EPROTO: i32 = Errno::PROTO.raw_os_error();
 }

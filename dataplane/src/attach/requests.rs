@@ -11,13 +11,16 @@ use madplane_shm::doorbell::Doorbell;
 use madplane_shm::handoff::{HANDOFF_MAGIC, Reply, Request, flag, op};
 use madplane_shm::session::{MAX_SLOTS, PairError, PairFds, PlaneEnds, create_pair};
 use madplane_shm::sync::Ordering;
+use madplane_shm::table::tenant::TenantEntry;
 use madplane_topology::{NodeKind, PortRef};
 
-use super::connections::libc_errno::{EAGAIN, EBUSY, EINVAL, EIO, EMFILE, ENODEV, ENOMEM, EPROTO};
+use super::connections::libc_errno::{EACCES, EAGAIN, EBUSY, EINVAL, EIO, EMFILE, ENODEV, ENOMEM, EPROTO};
+use super::tenancy::{may_hold_sm, may_register, membership};
 use super::{ControlChannel, Housekeeping, Role, add, token};
+use crate::acl::Membership;
 use crate::agents::{AGENTS_PER_SESSION, AgentId, AgentSpec, GENERATIONS};
 use crate::orders::{Order, Report};
-use crate::sessions::{Session, SessionOut};
+use crate::sessions::Session;
 use madplane_shm::process::unix_ns;
 
 /// Commands taken from the control channel at one time.
@@ -43,6 +46,7 @@ impl Housekeeping {
             op::UNREGISTER => self.unregister(index, request),
             op::HOLD_SM => self.request_sm(index, request),
             op::CONTROL => self.open_control(index),
+            op::BIND_PATH => self.bind_path(index, request),
             op::LOOKUP => self.place(&request.selector()).map_err(|text| (ENODEV, text)).map(|place| {
                 let reply = self.about(place);
                 self.answer_to(index, &reply, &[]);
@@ -74,6 +78,7 @@ impl Housekeeping {
     fn attach(&mut self, index: usize, request: &Request) -> Result<(), (i32, String)> {
         self.expect_new(index)?;
         let place = self.place(&request.selector()).map_err(|text| (ENODEV, text))?;
+        let tenant = self.tenant_for(index, &request.tenant())?;
         let slots = if request.value == 0 { self.config.session_slots() } else { u64::from(request.value) };
         if !slots.is_power_of_two() || slots > MAX_SLOTS {
             return Err((EINVAL, PairError::Slots(slots).to_string()));
@@ -88,21 +93,12 @@ impl Housekeeping {
         let client_bell = Doorbell::from_fd(down_bell.as_fd().try_clone_to_owned().map_err(no_fd)?);
         let state = &mut self.slots[slot as usize];
         let generation = if state.generation + 1 >= GENERATIONS { 1 } else { state.generation + 1 };
-        *state = super::Slot { generation, open: true, place, agents: 0 };
-        let (node, port) = place;
+        let member = tenant.as_ref().map_or(Membership::NONE, |(place, tenant)| membership(*place, tenant));
+        *state = super::Slot { generation, open: true, place, agents: 0, member, bound: false };
         let (rx, tx) = split(ends, client_bell, slots);
-        let out = SessionOut {
-            generation,
-            node,
-            port,
-            tx,
-            agents: [None; AGENTS_PER_SESSION as usize],
-            dirty: false,
-            sent: 0,
-            dropped: 0,
-        };
-        let session = Session { slot, generation, node, port, rx, out, received: 0 };
-        let worker = self.worker_of(node);
+        let mut session = Session::new(slot, generation, place, rx, tx);
+        session.out.member = member;
+        let worker = self.worker_of(place.0);
         if !matches!(self.ask(worker, Order::Open(Box::new(session))), Some(Report::Done(_))) {
             self.slots[slot as usize].open = false;
             return Err((EIO, "the worker did not take the session".to_owned()));
@@ -110,7 +106,7 @@ impl Housekeeping {
         if let Some(Some(connection)) = self.connections.get_mut(index) {
             connection.role = Role::Session { slot };
         }
-        self.show_session(index, slot, worker);
+        self.show_session(index, slot, worker, tenant.as_ref().map(|(_, tenant)| tenant));
         let mut reply = self.about(place);
         reply.value = slot + 1;
         let fds = [fds.up.as_fd(), fds.down.as_fd(), up_bell.as_fd(), down_bell.as_fd()];
@@ -139,13 +135,18 @@ impl Housekeeping {
         create_pair(name, slots, false, self.me).map_err(no_memory)
     }
 
-    fn show_session(&self, index: usize, slot: u32, worker: usize) {
+    fn show_session(&self, index: usize, slot: u32, worker: usize, tenant: Option<&TenantEntry>) {
         let Some(Some(connection)) = self.connections.get(index) else { return };
         let (node, port) = self.slots[slot as usize].place;
         let record = self.status.session(slot as usize);
-        let program = std::fs::read_to_string(format!("/proc/{}/comm", connection.pid)).unwrap_or_default();
-        record.pid.store(connection.pid, Ordering::Relaxed);
-        record.uid.store(connection.uid, Ordering::Relaxed);
+        let program =
+            std::fs::read_to_string(format!("/proc/{}/comm", connection.peer.pid)).unwrap_or_default();
+        record.pid.store(connection.peer.pid, Ordering::Relaxed);
+        record.uid.store(connection.peer.uid, Ordering::Relaxed);
+        record.tenant.store(u32::from(self.slots[slot as usize].member.tenant), Ordering::Relaxed);
+        record.class.store(u32::from(tenant.map_or(0, |tenant| tenant.class)), Ordering::Relaxed);
+        record.tenant_name.store(tenant.map_or("", |tenant| tenant.name()));
+        record.store_path(&[], 0);
         record.port.store(u32::from(port), Ordering::Relaxed);
         record.since_unix_ns.store(unix_ns(), Ordering::Relaxed);
         for word in [&record.received, &record.sent, &record.dropped] {
@@ -174,6 +175,9 @@ impl Housekeeping {
         };
         check_rmpp(request)?;
         let state = self.slots[slot as usize];
+        if let Some(tenant) = self.tenant_of(state.member)? {
+            may_register(&tenant, spec.mgmt_class)?;
+        }
         let Some(agent) = (0..AGENTS_PER_SESSION).find(|agent| state.agents >> agent & 1 == 0) else {
             return Err((ENOMEM, format!("a session has at most {AGENTS_PER_SESSION} agents")));
         };
@@ -210,6 +214,9 @@ impl Housekeeping {
     fn request_sm(&mut self, index: usize, request: &Request) -> Result<(), (i32, String)> {
         self.expect_new(index)?;
         let place = self.place(&request.selector()).map_err(|text| (ENODEV, text))?;
+        if let Some((_, tenant)) = self.tenant_for(index, &request.tenant())? {
+            may_hold_sm(&tenant)?;
+        }
         let taken = self
             .connections
             .iter()
@@ -231,8 +238,16 @@ impl Housekeeping {
 
     fn open_control(&mut self, index: usize) -> Result<(), (i32, String)> {
         self.expect_new(index)?;
+        let owner = self.owner;
+        if let Some(Some(connection)) = self.connections.get(index)
+            && !connection.peer.owns_plane(owner)
+        {
+            let text =
+                format!("user {} may not control this plane; user {owner} and root may", connection.peer.uid);
+            return Err((EACCES, text));
+        }
         if let Some(holder) = self.connections.iter().flatten().find(|c| matches!(c.role, Role::Control)) {
-            return Err((EBUSY, format!("another control process is attached (pid {})", holder.pid)));
+            return Err((EBUSY, format!("another control process is attached (pid {})", holder.peer.pid)));
         }
         let (ends, fds) = create_pair::<Command, Event>("control", 256, false, self.me).map_err(no_memory)?;
         let command_bell = bell()?;
@@ -245,7 +260,7 @@ impl Housekeeping {
         self.answer_to(index, &reply, &handed);
         if let Some(Some(connection)) = self.connections.get_mut(index) {
             connection.role = Role::Control;
-            tracing::info!(pid = connection.pid, "control attached");
+            tracing::info!(pid = connection.peer.pid, "control attached");
             self.control = Some(ControlChannel { commands, command_bell, events: ends.down, event_bell });
         }
         Ok(())
@@ -295,8 +310,10 @@ impl Housekeeping {
     /// Returns what the command was about.
     fn try_carry_out(&mut self, item: &Command) -> Result<Option<PortRef>, (i32, String)> {
         let unanswered = || (EIO, "the worker did not carry out the command".to_owned());
-        if item.kind == ask::PING {
-            return Ok(None);
+        match item.kind {
+            ask::PING => return Ok(None),
+            ask::BIND_SESSION => return self.bind_session(item).map(Some),
+            _ => {}
         }
         let selector = item.selector();
         let end = madplane_topology::parse_endpoint(&self.topology, &selector)
@@ -334,7 +351,7 @@ impl Housekeeping {
         }
     }
 
-    fn session_of(&self, index: usize) -> Result<u32, (i32, String)> {
+    pub(super) fn session_of(&self, index: usize) -> Result<u32, (i32, String)> {
         match self.connections.get(index) {
             Some(Some(super::Connection { role: Role::Session { slot }, .. })) => Ok(*slot),
             _ => Err((EINVAL, "this connection has no session".to_owned())),

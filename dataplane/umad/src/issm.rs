@@ -15,7 +15,7 @@ use crate::plane::{self, Settings};
 /// Opens the issm device with this number.
 ///
 /// # Errors
-/// `EAGAIN` if another process holds the bit and `flags` has `O_NONBLOCK`, `ENXIO` if the node has no such port, `ENODEV`
+/// `EAGAIN` if another process holds the bit and `flags` has `O_NONBLOCK`, `EPERM` if the tenant may not be SM, `ENXIO` if the node has no such port, `ENODEV`
 /// without a plane.
 pub(crate) fn open(number: u8, flags: c_int) -> Result<c_int, c_int> {
     let settings = plane::settings().ok_or(libc::ENODEV)?;
@@ -25,7 +25,11 @@ pub(crate) fn open(number: u8, flags: c_int) -> Result<c_int, c_int> {
 }
 
 fn hold(settings: &Settings, selector: &str, flags: c_int) -> Result<c_int, c_int> {
-    let mut request = Request::with_selector(op::HOLD_SM, selector).ok_or(libc::EIO)?;
+    let request = Request::with_selector(op::HOLD_SM, selector).ok_or(libc::EIO)?;
+    let mut request = request.of_tenant(&settings.tenant).ok_or_else(|| {
+        plane::report_text("MADPLANE_TENANT is longer than the name of a tenant");
+        libc::EINVAL
+    })?;
     if flags & libc::O_NONBLOCK == 0 {
         request.flags = flag::WAIT;
     }

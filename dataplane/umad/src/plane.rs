@@ -8,11 +8,14 @@
 //! |---|---|---|
 //! | `MADPLANE_NAME` | the plane | `default` |
 //! | `MADPLANE_AT` | node, optionally `:PORT` | the plane's choice |
+//! | `MADPLANE_TENANT` | the tenant of the plane as which it acts | the plane's choice by the user |
+//! | `MADPLANE_PATH` | ports such as `1,2,3` that everything takes which is not a directed route | none |
 //! | `MADPLANE_DEVICE` | name of the device shown | `mlx5_0` |
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use madplane_client::TENANT_VARIABLE;
 use madplane_shm::handoff::{Connection, HandoffError, Request, op};
 use madplane_shm::paths::{DEFAULT_NAME, PlanePaths};
 
@@ -31,6 +34,8 @@ pub(crate) struct Settings {
     pub(crate) at: String,
     /// Name of the device shown.
     pub(crate) device: String,
+    /// Name of the tenant, empty for none. Sessions read it for themselves.
+    pub(crate) tenant: String,
 }
 
 /// Where a selector leads.
@@ -56,7 +61,9 @@ pub(crate) fn settings() -> Option<&'static Settings> {
             let at = variable("MADPLANE_AT").unwrap_or_default();
             let device = variable("MADPLANE_DEVICE").unwrap_or_else(|| DEFAULT_DEVICE.to_owned());
             match check(&name, at, device) {
-                Ok(settings) => Some(settings),
+                Ok(settings) => {
+                    Some(Settings { tenant: variable(TENANT_VARIABLE).unwrap_or_default(), ..settings })
+                }
                 Err(text) => {
                     complain(format_args!("{text}"));
                     None
@@ -72,7 +79,7 @@ fn check(name: &str, at: String, device: String) -> Result<Settings, String> {
     if !plain || device.len() >= CA_NAME_LEN {
         return Err(format!("{device:?} is no device name: 1 to 19 letters, digits, '_' or '-'"));
     }
-    Ok(Settings { paths, at, device })
+    Ok(Settings { paths, at, device, tenant: String::new() })
 }
 
 impl Settings {

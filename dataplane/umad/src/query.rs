@@ -7,8 +7,8 @@
 use std::ffi::c_int;
 use std::time::{Duration, Instant};
 
-use madplane_client::{AgentSpec, Envelope, Outgoing, RecvError, Session, SessionOptions, Taken};
-use madplane_wire::mad::{CLASS_SUBN_DIRECTED, METHOD_GET, STATUS_OK};
+use madplane_client::{AgentSpec, Envelope, Outgoing, OwnPath, RecvError, Session, SessionOptions, Taken};
+use madplane_wire::mad::{METHOD_GET, STATUS_OK};
 use madplane_wire::smp::{
     DATA_LEN, GuidInfo, NodeDescription, NodeInfo, PERMISSIVE_LID, PKeyTable, PortInfo, attr,
 };
@@ -72,9 +72,11 @@ struct Asker {
 impl Asker {
     fn open(settings: &Settings, place: Place, port: u8) -> Result<Self, c_int> {
         let selector = Settings::selector(place.node_guid, port);
-        let options = SessionOptions { slots: SLOTS, ..SessionOptions::default() };
+        // a question to the own node takes no path, and the path of the environment may start at another port
+        let options = SessionOptions { slots: SLOTS, path: OwnPath::None, ..SessionOptions::default() };
         let session = Session::open(&settings.paths, &selector, &options).map_err(|error| refusal(&error))?;
-        let spec = AgentSpec { mgmt_class: CLASS_SUBN_DIRECTED, class_version: 1, ..AgentSpec::default() };
+        // an agent without a class: a tenant that has none for SMPs may read its own node all the same
+        let spec = AgentSpec::default();
         let agent = session.register(&spec).map_err(|error| {
             report_text(&error.to_string());
             libc::EIO

@@ -84,8 +84,8 @@ impl<A: TableMemory, B: TableMemory> PairReader<A, B> {
     /// Brings both copies up to date, the first before the second. Each is delivered whole or not at all.
     pub fn refresh(
         &mut self,
-        accept_first: &mut impl FnMut(u32, &A::Entry) -> bool,
-        accept_second: &mut impl FnMut(u32, &B::Entry) -> bool,
+        accept_first: &mut impl FnMut(u32, &[u64]) -> bool,
+        accept_second: &mut impl FnMut(u32, &[u64]) -> bool,
     ) -> PairRefresh {
         let mut done = PairRefresh { complete: true, ..PairRefresh::default() };
         if self.changed() {
@@ -115,8 +115,8 @@ impl<A: TableMemory, B: TableMemory> PairReader<A, B> {
     pub fn advance(
         &mut self,
         budget: u32,
-        accept_first: &mut impl FnMut(u32, &A::Entry) -> bool,
-        accept_second: &mut impl FnMut(u32, &B::Entry) -> bool,
+        accept_first: &mut impl FnMut(u32, &[u64]) -> bool,
+        accept_second: &mut impl FnMut(u32, &[u64]) -> bool,
     ) -> PairRefresh {
         let mut done = PairRefresh::default();
         for _ in 0..ROUNDS {

@@ -47,7 +47,7 @@ impl<M: TableMemory> Reader<M> {
     /// Does a part of [`Reader::refresh`]: looks at no more than `budget` entries, or one.
     ///
     /// A chunk that the writer overtook is begun again by the next call.
-    pub fn advance(&mut self, budget: u32, accept: &mut impl FnMut(u32, &M::Entry) -> bool) -> Step {
+    pub fn advance(&mut self, budget: u32, accept: &mut impl FnMut(u32, &[u64]) -> bool) -> Step {
         let mut step = Step::default();
         let mut left = budget.max(1);
         while left > 0 && !step.complete {
@@ -57,20 +57,12 @@ impl<M: TableMemory> Reader<M> {
                 Stand::Journal { from } => self.journal_step(from, left, &mut step),
             };
             let Some(taken) = taken else {
-                self.forget();
+                self.staging.clear();
                 step.retries += 1;
                 break;
             };
             left -= taken;
-            for at in 0..self.staged.len() {
-                let (index, words) = self.staged[at];
-                match self.deliver_one(index, &words, accept) {
-                    Some(true) => step.changed += 1,
-                    Some(false) => step.refused += 1,
-                    None => {}
-                }
-            }
-            self.staged.clear();
+            self.hand_out(accept, &mut step.changed, &mut step.refused);
         }
         step
     }
@@ -93,7 +85,7 @@ impl<M: TableMemory> Reader<M> {
 
     fn begin_full(&mut self) -> Option<()> {
         self.stand = Stand::Idle;
-        self.forget();
+        self.staging.clear();
         let view = self.enter()?;
         self.is_intact(view).then(|| self.stand = Stand::Full { head: view.head, next: 0 })
     }

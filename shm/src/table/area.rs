@@ -14,12 +14,16 @@ pub(crate) const BANK_HEADER_BYTES: usize = 128;
 
 /// The words of a table, wherever they live; the protocol is in [`crate::seqlock`], and loom runs it on its own memory.
 pub trait TableMemory {
-    /// Words of an entry in private memory; the last but one is its version, the last its checksum.
+    /// Words of an entry in private memory; the first is its version.
     type Entry: Copy + Default + AsRef<[u64]> + AsMut<[u64]> + std::fmt::Debug;
     /// How often a copy that the writer overtook is begun again.
     const RETRIES: u32 = 8;
     /// Entries copied between two looks at whether the writer has come.
     const CHUNK: u32 = 32;
+    /// Words that are copied of every entry, at least one.
+    const HEAD_WORDS: usize;
+    /// How many words of an entry count, by its first [`TableMemory::HEAD_WORDS`], which may be torn.
+    fn words_in_use(head: &[u64]) -> usize;
     /// Number of entries.
     fn entries(&self) -> u32;
     /// Number of journal words, a power of two.
@@ -76,6 +80,10 @@ pub(crate) trait Record: crate::map::SharedLayout + std::fmt::Debug {
     type Words: Copy + Default + AsRef<[u64]> + AsMut<[u64]> + std::fmt::Debug;
     /// Records copied between two looks at whether the writer has come.
     const CHUNK: u32;
+    /// Words that are copied of every record.
+    const HEAD_WORDS: usize;
+    /// How many words of a record count, by its first ones, which may be torn.
+    fn words_in_use(head: &[u64]) -> usize;
     /// Its words.
     fn words(&self) -> &[AtomicU64];
 }
@@ -177,6 +185,11 @@ impl AreaShape {
 impl<R: Record> TableMemory for Area<R> {
     type Entry = R::Words;
     const CHUNK: u32 = R::CHUNK;
+    const HEAD_WORDS: usize = R::HEAD_WORDS;
+
+    fn words_in_use(head: &[u64]) -> usize {
+        R::words_in_use(head)
+    }
 
     fn entries(&self) -> u32 {
         // the count came from a u32
@@ -219,15 +232,34 @@ impl<R: Record> TableMemory for Area<R> {
     }
 }
 
-/// The check word of a record that stands at `index`: over all its words but the last, which is this one.
+/// Numbers of the words that every record has.
+pub(crate) mod record_word {
+    /// Generation that changed the record last; 0 for one that never was.
+    pub(crate) const VERSION: usize = 0;
+    /// Over all other words that count and the record's place in the table.
+    pub(crate) const CHECKSUM: usize = 1;
+}
+
+const KEY: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// The check word of a record that stands at `index`: over all words but itself; their number is even.
 ///
-/// Two lanes, so that one multiplication need not wait for the other.
-pub(crate) fn checksum<const WORDS: usize>(domain: u64, index: u32, words: &[u64; WORDS]) -> u64 {
-    let (mut even, mut odd) = (mix(domain, u64::from(index)), 0x7461_626c_6573);
-    let (pairs, _) = words[..WORDS - 1].as_chunks::<2>();
-    for [first, second] in pairs {
-        even = mix(even, *first);
-        odd = mix(odd, *second);
+/// Each pair of words is one multiplication, and none waits for another. A product has every bit of both words in it, the
+/// keys make a word's place count, and domain and index set records apart.
+pub(crate) fn checksum(domain: u64, index: u32, words: &[u64]) -> u64 {
+    let place = mix(domain, u64::from(index));
+    let mut sum = folded(words[record_word::VERSION] ^ place, KEY);
+    let mut key = KEY;
+    for [first, second] in words[2..].as_chunks::<2>().0 {
+        key = key.wrapping_add(KEY << 1);
+        sum = sum.wrapping_add(folded(first ^ key, second ^ key.rotate_left(32)));
     }
-    mix(mix(even, words[WORDS - 2]), odd)
+    mix(sum, place)
+}
+
+/// Both halves of a product in one word.
+#[expect(clippy::cast_possible_truncation, reason = "the other half is taken by the shift")]
+fn folded(first: u64, second: u64) -> u64 {
+    let product = u128::from(first) * u128::from(second);
+    (product as u64) ^ (product >> 64) as u64
 }

@@ -180,7 +180,7 @@ impl RoutePublisher {
         if index >= self.capacity() {
             return None;
         }
-        match route::decode(index, &self.writer.second.read(index)) {
+        match route::decode(index, self.writer.second.read(index).as_ref()) {
             route::Decoded::Present(entry) => Some(entry),
             route::Decoded::Absent | route::Decoded::Damaged => None,
         }
@@ -214,7 +214,7 @@ impl RoutePublisher {
         if place >= self.options().tenants {
             return None;
         }
-        match tenant::decode(place, &self.writer.first.read(place)) {
+        match tenant::decode(place, self.writer.first.read(place).as_ref()) {
             tenant::Decoded::Present(entry) => Some(entry),
             tenant::Decoded::Absent | tenant::Decoded::Damaged => None,
         }

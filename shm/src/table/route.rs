@@ -5,8 +5,10 @@
 //!
 //! Not here: what a route means for a MAD.
 
+use zerocopy::IntoBytes;
+
 use super::MAX_PATH_PORTS;
-use super::area::{Record, checksum};
+use super::area::{Record, checksum, record_word};
 use crate::sync::AtomicU64;
 
 /// Words of a route in a bank.
@@ -23,21 +25,22 @@ pub mod on_broken {
     pub const DROP: u8 = 1;
 }
 
-/// Numbers of the words of a route.
+/// Numbers of the words of a route, after version and checksum.
 pub(crate) mod route_word {
     /// `slid << 16 | dlid`.
-    pub(crate) const KEY: usize = 0;
+    pub(crate) const KEY: usize = 2;
     /// Bit 0 present, 8..16 `on_broken`, 16..32 P_Key, 32..40 priority, 40..48 path length, 48..64 tenant.
-    pub(crate) const FACTS: usize = 1;
-    /// Eight words, one byte a port, in memory order.
-    pub(crate) const PATH: usize = 2;
+    pub(crate) const FACTS: usize = 3;
     /// Control's own number.
-    pub(crate) const ID: usize = 10;
-    /// Generation that changed the route last; 0 for one that never was.
-    pub(crate) const VERSION: usize = 14;
-    /// Over all words before it and the route's place in the table.
-    pub(crate) const CHECKSUM: usize = 15;
+    pub(crate) const ID: usize = 4;
+    /// Eight words, one byte a port, in memory order. Last, so that a route of few ports is one line of the processor.
+    pub(crate) const PATH: usize = 5;
 }
+
+/// Words that count of a route with at most [`SHORT_PATH_PORTS`].
+const SHORT_WORDS: usize = 8;
+/// Ports whose bytes are in the first line.
+const SHORT_PATH_PORTS: usize = (SHORT_WORDS - route_word::PATH) * 8;
 
 /// A route, as both sides handle it.
 ///
@@ -118,16 +121,18 @@ pub(crate) fn encode(index: u32, version: u64, entry: Option<&RouteEntry>) -> Ro
         }
         words[route_word::ID] = entry.id;
     }
-    words[route_word::VERSION] = version;
-    words[route_word::CHECKSUM] = checksum(DOMAIN, index, &words);
+    words[record_word::VERSION] = version;
+    words[record_word::CHECKSUM] = checksum(DOMAIN, index, &words[..RouteRecord::words_in_use(&words)]);
     words
 }
 
-pub(crate) fn decode(index: u32, words: &RouteWords) -> Decoded {
-    if words[route_word::VERSION] == 0 && words.iter().all(|word| *word == 0) {
+/// What the words of a route say, all of them or those that count.
+pub(crate) fn decode(index: u32, words: &[u64]) -> Decoded {
+    if words[record_word::VERSION] == 0 && words.iter().all(|word| *word == 0) {
         return Decoded::Absent;
     }
-    if words[route_word::CHECKSUM] != checksum(DOMAIN, index, words) {
+    let Some(words) = words.get(..RouteRecord::words_in_use(words)) else { return Decoded::Damaged };
+    if words[record_word::CHECKSUM] != checksum(DOMAIN, index, words) {
         return Decoded::Damaged;
     }
     let facts = words[route_word::FACTS].to_le_bytes();
@@ -135,10 +140,6 @@ pub(crate) fn decode(index: u32, words: &RouteWords) -> Decoded {
         return Decoded::Absent;
     }
     let key = words[route_word::KEY].to_le_bytes();
-    let mut path = [0; 64];
-    for (piece, word) in path.as_chunks_mut::<8>().0.iter_mut().zip(&words[route_word::PATH..]) {
-        *piece = word.to_ne_bytes();
-    }
     let mut entry = RouteEntry {
         slid: u16::from_le_bytes([key[2], key[3]]),
         dlid: u16::from_le_bytes([key[0], key[1]]),
@@ -150,7 +151,12 @@ pub(crate) fn decode(index: u32, words: &RouteWords) -> Decoded {
         path_len: facts[5],
         id: words[route_word::ID],
     };
-    entry.path.copy_from_slice(&path[..MAX_PATH_PORTS]);
+    let path = words[route_word::PATH..].as_bytes();
+    // two lengths that the compiler knows
+    match path.first_chunk::<MAX_PATH_PORTS>() {
+        Some(long) => entry.path = *long,
+        None => entry.path[..SHORT_PATH_PORTS].copy_from_slice(&path[..SHORT_PATH_PORTS]),
+    }
     if facts[0] == 1 && entry.is_sound() { Decoded::Present(entry) } else { Decoded::Damaged }
 }
 
@@ -168,6 +174,12 @@ const _: () = assert!(size_of::<RouteRecord>() == ROUTE_WORDS * 8 && align_of::<
 impl Record for RouteRecord {
     type Words = RouteWords;
     const CHUNK: u32 = 32;
+    const HEAD_WORDS: usize = SHORT_WORDS;
+
+    fn words_in_use(head: &[u64]) -> usize {
+        let path_len = usize::from(head[route_word::FACTS].to_le_bytes()[5]);
+        if path_len <= SHORT_PATH_PORTS { SHORT_WORDS } else { ROUTE_WORDS }
+    }
 
     fn words(&self) -> &[AtomicU64] {
         &self.words
@@ -188,6 +200,16 @@ mod tests {
         let words = encode(65_535, 9, Some(&entry));
         assert_eq!(decode(65_535, &words), Decoded::Present(entry));
         assert_eq!(decode(65_534, &words), Decoded::Damaged);
+        assert_eq!(decode(65_535, &words[..SHORT_WORDS]), Decoded::Damaged, "words that count are missing");
+        for length in 1..=MAX_PATH_PORTS {
+            let mut entry = RouteEntry::new(3, 4, &vec![9; length]).unwrap();
+            entry.id = length as u64;
+            let words = encode(7, 9, Some(&entry));
+            let in_use = RouteRecord::words_in_use(&words[..SHORT_WORDS]);
+            assert_eq!(in_use, if length <= 24 { 8 } else { 16 });
+            assert_eq!(decode(7, &words), Decoded::Present(entry));
+            assert_eq!(decode(7, &words[..in_use]), Decoded::Present(entry));
+        }
         assert_eq!(decode(1, &encode(1, 9, None)), Decoded::Absent);
         assert_eq!(decode(1, &[0; ROUTE_WORDS]), Decoded::Absent);
     }

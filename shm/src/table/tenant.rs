@@ -6,7 +6,7 @@
 //! Not here: holding a MAD or a peer's credentials against a tenant.
 
 use super::MAX_TENANTS;
-use super::area::{Record, checksum};
+use super::area::{Record, checksum, record_word};
 use crate::sync::AtomicU64;
 
 /// Words of a tenant in a bank.
@@ -43,16 +43,14 @@ pub mod service_class {
     pub const RESERVED: u8 = 1;
 }
 
-/// Numbers of the words of a tenant.
+/// Numbers of the words of a tenant, after version and checksum.
 pub(crate) mod tenant_word {
     /// Bytes, lowest first: present, rights, class, then how many P_Keys, uids, gids, nodes and prefixes count.
-    pub(crate) const FACTS: usize = 0;
+    pub(crate) const FACTS: usize = 2;
     /// Four words, in memory order.
-    pub(crate) const NAME: usize = 1;
+    pub(crate) const NAME: usize = 3;
     /// Control's own number.
-    pub(crate) const ID: usize = 5;
-    /// `rate | burst << 32`.
-    pub(crate) const RATE: usize = 6;
+    pub(crate) const ID: usize = 7;
     /// Four words, bit `class % 64` of word `class / 64`.
     pub(crate) const CLASSES: usize = 8;
     /// Eight words, four P_Keys each, lowest first.
@@ -65,10 +63,8 @@ pub(crate) mod tenant_word {
     pub(crate) const NODES: usize = 28;
     /// Eight words, two a prefix, in memory order: its length, then its ports.
     pub(crate) const PREFIXES: usize = 36;
-    /// Generation (of the tenants) that changed it last; 0 for one that never was.
-    pub(crate) const VERSION: usize = 62;
-    /// Over all words before it and the tenant's place in the table.
-    pub(crate) const CHECKSUM: usize = 63;
+    /// `rate | burst << 32`.
+    pub(crate) const RATE: usize = 44;
 }
 
 /// The first ports of a directed path.
@@ -372,17 +368,18 @@ pub(crate) fn encode(place: u32, version: u64, entry: Option<&TenantEntry>) -> T
             }
         }
     }
-    words[tenant_word::VERSION] = version;
-    words[tenant_word::CHECKSUM] = checksum(DOMAIN, place, &words);
+    words[record_word::VERSION] = version;
+    words[record_word::CHECKSUM] = checksum(DOMAIN, place, &words);
     TenantWords(words)
 }
 
-pub(crate) fn decode(place: u32, words: &TenantWords) -> Decoded {
-    let words = &words.0;
-    if words[tenant_word::VERSION] == 0 && words.iter().all(|word| *word == 0) {
+/// What the words of a tenant say.
+pub(crate) fn decode(place: u32, words: &[u64]) -> Decoded {
+    let Some(words) = words.first_chunk::<TENANT_WORDS>() else { return Decoded::Damaged };
+    if words[record_word::VERSION] == 0 && words.iter().all(|word| *word == 0) {
         return Decoded::Absent;
     }
-    if words[tenant_word::CHECKSUM] != checksum(DOMAIN, place, words) {
+    if words[record_word::CHECKSUM] != checksum(DOMAIN, place, words) {
         return Decoded::Damaged;
     }
     let facts = words[tenant_word::FACTS].to_le_bytes();
@@ -460,6 +457,11 @@ impl Record for TenantRecord {
     type Words = TenantWords;
     // as many bytes between two looks as routes have
     const CHUNK: u32 = 8;
+    const HEAD_WORDS: usize = TENANT_WORDS;
+
+    fn words_in_use(_head: &[u64]) -> usize {
+        TENANT_WORDS
+    }
 
     fn words(&self) -> &[AtomicU64] {
         &self.words
@@ -510,28 +512,28 @@ mod tests {
             let entry = made_from(seed);
             assert!(entry.is_sound(), "seed {seed}: {entry:?}");
             let words = encode(1023, 9, Some(&entry));
-            assert_eq!(decode(1023, &words), Decoded::Present(entry), "seed {seed}");
-            assert_eq!(decode(1022, &words), Decoded::Damaged, "seed {seed}");
+            assert_eq!(decode(1023, words.as_ref()), Decoded::Present(entry), "seed {seed}");
+            assert_eq!(decode(1022, words.as_ref()), Decoded::Damaged, "seed {seed}");
         }
-        assert_eq!(decode(1, &encode(1, 9, None)), Decoded::Absent);
-        assert_eq!(decode(1, &TenantWords::default()), Decoded::Absent);
+        assert_eq!(decode(1, encode(1, 9, None).as_ref()), Decoded::Absent);
+        assert_eq!(decode(1, TenantWords::default().as_ref()), Decoded::Absent);
     }
 
     #[test]
     fn every_field_has_words_of_its_own() {
         type Change = (&'static str, std::ops::Range<usize>, fn(&mut TenantEntry));
         let changes: [Change; 16] = [
-            ("rights", 0..1, |entry| entry.rights ^= 1),
-            ("class", 0..1, |entry| entry.class ^= 1),
-            ("p_key_count", 0..1, |entry| entry.p_key_count ^= 1),
-            ("uid_count", 0..1, |entry| entry.uid_count ^= 1),
-            ("gid_count", 0..1, |entry| entry.gid_count ^= 1),
-            ("node_count", 0..1, |entry| entry.node_count ^= 1),
-            ("prefix_count", 0..1, |entry| entry.prefix_count ^= 1),
-            ("name", 1..5, |entry| entry.name[30] ^= b'a' ^ b'b'),
-            ("id", 5..6, |entry| entry.id ^= 1 << 63),
-            ("rate", 6..7, |entry| entry.rate ^= 1 << 31),
-            ("burst", 6..7, |entry| entry.burst ^= 1 << 31),
+            ("rights", 2..3, |entry| entry.rights ^= 1),
+            ("class", 2..3, |entry| entry.class ^= 1),
+            ("p_key_count", 2..3, |entry| entry.p_key_count ^= 1),
+            ("uid_count", 2..3, |entry| entry.uid_count ^= 1),
+            ("gid_count", 2..3, |entry| entry.gid_count ^= 1),
+            ("node_count", 2..3, |entry| entry.node_count ^= 1),
+            ("prefix_count", 2..3, |entry| entry.prefix_count ^= 1),
+            ("name", 3..7, |entry| entry.name[30] ^= b'a' ^ b'b'),
+            ("id", 7..8, |entry| entry.id ^= 1 << 63),
+            ("rate", 44..45, |entry| entry.rate ^= 1 << 31),
+            ("burst", 44..45, |entry| entry.burst ^= 1 << 31),
             ("classes", 8..12, |entry| entry.classes[3] ^= 1 << 63),
             ("p_keys", 12..20, |entry| entry.p_keys[31] ^= 0x8000),
             ("uids", 20..24, |entry| entry.uids[7] ^= 1),
@@ -551,10 +553,9 @@ mod tests {
             let mut other = entry;
             change(&mut other);
             let after = encode(3, 1, Some(&other));
-            let moved: Vec<usize> =
-                (0..tenant_word::CHECKSUM).filter(|at| before[*at] != after.0[*at]).collect();
+            let moved: Vec<usize> = (2..TENANT_WORDS).filter(|at| before[*at] != after.0[*at]).collect();
             assert!(moved.len() == 1 && words.contains(&moved[0]), "{field} moved {moved:?}");
-            assert_eq!(decode(3, &after), Decoded::Present(other), "{field}");
+            assert_eq!(decode(3, after.as_ref()), Decoded::Present(other), "{field}");
         }
         for (prefix, byte) in (0..MAX_PREFIXES).flat_map(|prefix| (0..16).map(move |byte| (prefix, byte))) {
             let mut other = entry;
@@ -564,7 +565,7 @@ mod tests {
             }
             let after = encode(3, 1, Some(&other));
             assert_ne!(before[36 + prefix * 2 + byte / 8], after.0[36 + prefix * 2 + byte / 8]);
-            assert_eq!(decode(3, &after), Decoded::Present(other));
+            assert_eq!(decode(3, after.as_ref()), Decoded::Present(other));
         }
     }
 
@@ -591,7 +592,7 @@ mod tests {
             assert!(entry.is_sound());
             spoil(&mut entry);
             assert!(!entry.is_sound(), "{what}");
-            assert_eq!(decode(0, &encode(0, 2, Some(&entry))), Decoded::Damaged, "{what}");
+            assert_eq!(decode(0, encode(0, 2, Some(&entry)).as_ref()), Decoded::Damaged, "{what}");
             // whatever the counts say, looking at it does not leave its lists
             let _ = (entry.p_keys(), entry.uids(), entry.gids(), entry.nodes(), entry.prefixes());
             let _ = (entry.name(), entry.prefixes[3].covers(&[0; 63]));

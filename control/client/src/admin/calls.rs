@@ -4,6 +4,7 @@
 //! madctld's to say, by the socket's peer credentials.
 
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::{AdminClient, AdminError};
@@ -89,21 +90,31 @@ impl AdminClient {
         replace: bool,
         sync: bool,
     ) -> Result<RoutesDone, AdminError> {
+        let lines = routes.iter().map(|(line, route)| (*line, route.to_line()));
+        self.load::<RoutesDone>("routes.load", lines, replace, sync)
+    }
+
+    /// Sends lines of a file in as many requests as it takes; the last one applies all of them.
+    pub(super) fn load<T: DeserializeOwned>(
+        &mut self,
+        cmd: &str,
+        lines: impl Iterator<Item = (u32, String)>,
+        replace: bool,
+        sync: bool,
+    ) -> Result<T, AdminError> {
         let mut part: Vec<(u32, String)> = Vec::new();
         let mut bytes = 0;
-        for (line, route) in routes {
-            let text = route.to_line();
+        for (line, text) in lines {
             // the number of the line, quotes and commas
             bytes += text.len() + 16;
-            part.push((*line, text));
+            part.push((line, text));
             if bytes > PART_BYTES {
-                let args = json!({ "lines": part, "more": true, "replace": replace });
-                self.ask::<RoutesDone>("routes.load", &args)?;
+                self.ask::<T>(cmd, &json!({ "lines": part, "more": true, "replace": replace }))?;
                 part.clear();
                 bytes = 0;
             }
         }
-        self.ask("routes.load", &json!({ "lines": part, "replace": replace, "sync": sync }))
+        self.ask(cmd, &json!({ "lines": part, "replace": replace, "sync": sync }))
     }
 
     /// Publishes what waits; on return it is with every worker.

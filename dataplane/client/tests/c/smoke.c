@@ -23,10 +23,22 @@ int main(void)
 	struct madclient_info info;
 	struct pollfd ready;
 	unsigned char mad[256], answer[256];
+	const uint8_t path[64] = {1, 7, 99};
 
 	MUST(madclient_open("test", NULL, NULL) == -EINVAL);
 	MUST(madclient_open("nobody", NULL, &session) == -ENODEV);
 	MUST(madclient_open("../x", NULL, &session) == -EINVAL);
+	MUST(madclient_open_as("test", NULL, "a b", &session) == -EINVAL);
+	MUST(madclient_open_as("test", NULL, "closed", &session) == -EACCES);
+	MUST(madclient_open_as("test", "", "blue", &session) == 0 && session);
+	MUST(madclient_bind_path(session, path, 2, MADCLIENT_DROP_BROKEN) == 0);
+	MUST(madclient_bind_path(session, path, 3, 0) == -EINVAL);
+	MUST(madclient_bind_path(session, path, 64, 0) == -EINVAL);
+	MUST(madclient_bind_path(session, path, 2, 2) == -EINVAL);
+	MUST(madclient_bind_path(session, NULL, 1, 0) == -EINVAL);
+	MUST(madclient_bind_path(NULL, NULL, 0, 0) == -EINVAL);
+	MUST(madclient_bind_path(session, NULL, 0, 0) == 0);
+	madclient_close(session);
 	MUST(madclient_open("test", "", &session) == 0 && session);
 	MUST(madclient_get_info(session, &info) == 0 && info.node_guid == 0x1234 && info.port == 1);
 	memset(&spec, 0, sizeof(spec));

@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 
 use madplane_client::{AgentSpec, MadMessage, Outgoing, PlanePaths, Session, SessionOptions, WaitPolicy};
 use madplane_shm::doorbell::Doorbell;
-use madplane_shm::handoff::{Reply, Request, op, recv_with_fds, send_with_fds};
+use madplane_shm::handoff::{Reply, Request, flag, op, recv_with_fds, send_with_fds};
 use madplane_shm::header::Incarnation;
 use madplane_shm::message::Envelope;
 use madplane_shm::session::{PlaneEnds, create_pair};
@@ -40,6 +40,10 @@ struct Line {
 pub(crate) struct Desk {
     lines: Vec<Line>,
     pub(crate) agents: Vec<Known>,
+    /// Tenants named by those who attached, in order.
+    pub(crate) tenants: Vec<String>,
+    /// Paths asked for, and whether to drop what cannot follow them.
+    pub(crate) paths: Vec<(usize, Vec<u8>, bool)>,
     /// Everything that came up, in order.
     pub(crate) seen: Vec<(usize, MadMessage)>,
 }
@@ -159,7 +163,7 @@ impl FakePlane {
     }
 
     pub(crate) fn open_with(&self, wait: WaitPolicy) -> Session {
-        Session::open(&self.paths, "", &SessionOptions { slots: 0, wait }).unwrap()
+        Session::open(&self.paths, "", &SessionOptions { wait, ..SessionOptions::default() }).unwrap()
     }
 
     /// Gives a MAD to a session from outside.
@@ -250,7 +254,22 @@ fn answer(
 ) {
     let mut desk = desk.lock().unwrap();
     match request.op {
+        op::ATTACH if request.tenant() == "closed" => {
+            let reply = Reply::refusal(13, "user 7 may not be tenant closed");
+            send_with_fds(socket, reply.as_bytes(), &[]).unwrap();
+        }
+        op::BIND_PATH => {
+            let path = request.path().unwrap().to_vec();
+            let refused = path.contains(&99);
+            if !refused {
+                desk.paths.push((session.unwrap(), path, request.flags & flag::DROP_BROKEN != 0));
+            }
+            let refusal = Reply::refusal(22, "hop 2 of the path: \"sw\" has no cable at port 99");
+            let reply = if refused { refusal } else { Reply::default() };
+            send_with_fds(socket, reply.as_bytes(), &[]).unwrap();
+        }
         op::ATTACH => {
+            desk.tenants.push(request.tenant());
             let slots = if request.value == 0 { 256 } else { u64::from(request.value) };
             let (ends, fds) = create_pair("fake", slots, false, Incarnation::default()).unwrap();
             let (up_bell, down_bell) = (Doorbell::create().unwrap(), Doorbell::create().unwrap());

@@ -7,9 +7,9 @@
 
 use super::cabling::Cable;
 use super::index::KeyIndex;
-use super::{MAX_PATH, MAX_ROUTES, OnBroken, PinnedActivity, PinnedRoute, Place};
+use super::{MAX_BOUND, MAX_PATH, MAX_ROUTES, OnBroken, PinnedActivity, PinnedRoute, Place};
 use crate::node::NO_PEER;
-use crate::packet::Packet;
+use crate::packet::{Packet, right};
 use crate::smi;
 use madplane_wire::mad::{field as mad, method};
 use std::sync::Arc;
@@ -71,6 +71,8 @@ pub(crate) struct Slot {
     whole: bool,
     /// The route of the other direction when the routes stood at `paired`; [`NO_ROUTE`] if there was none.
     counterpart: u32,
+    /// Whom the route serves: tenant in the upper half, whether it is for the reserved class only in the lower; 0 for all.
+    serves: u32,
     paired: u64,
     /// The path, unless it is longer.
     few: [Hop; INLINE_HOPS],
@@ -96,6 +98,7 @@ impl Slot {
             express: 0,
             whole: false,
             counterpart: NO_ROUTE,
+            serves: 0,
             paired: 0,
             few: [NOWHERE; INLINE_HOPS],
             many: Box::default(),
@@ -109,9 +112,23 @@ impl Slot {
             p_key: route.p_key,
             path_len: route.path_len,
             on_broken: route.on_broken,
+            serves: u32::from(route.tenant) << 16 | u32::from(route.priority > 0),
             many: if hops > INLINE_HOPS { vec![NOWHERE; hops].into() } else { Box::default() },
             ..Self::vacant()
         }
+    }
+
+    /// Whether the route is there for this packet.
+    #[inline(always)]
+    pub(crate) fn serves(&self, pkt: &Packet) -> bool {
+        self.serves == 0 || self.serves_only(pkt)
+    }
+
+    #[inline(never)]
+    fn serves_only(&self, pkt: &Packet) -> bool {
+        let tenant = self.serves >> 16;
+        (tenant == 0 || tenant == u32::from(pkt.tenant))
+            && (self.serves & 1 == 0 || pkt.rights & right::RESERVED != 0)
     }
 
     /// One entry per hop of the path.
@@ -191,11 +208,13 @@ fn key(slid: u16, dlid: u16) -> u32 {
 /// All routes of a shard.
 #[derive(Debug)]
 pub(crate) struct Routes {
-    pub(crate) slots: Vec<Slot>,
+    slots: Vec<Slot>,
     /// One for each slot.
     cold: Vec<Cold>,
+    /// Senders' own paths, with the indices from [`MAX_ROUTES`] on; without keys.
+    bound: Vec<(Slot, PinnedRoute)>,
     by_key: KeyIndex,
-    /// Slots that are not vacant.
+    /// Slots that are not vacant, bound ones with them.
     live: u32,
     /// The route that `by_key` named last: an answer often follows its request at once.
     last: u32,
@@ -214,6 +233,7 @@ impl Routes {
         Self {
             slots: Vec::new(),
             cold: Vec::new(),
+            bound: Vec::new(),
             by_key: KeyIndex::default(),
             live: 0,
             last: NO_ROUTE,
@@ -228,6 +248,60 @@ impl Routes {
     #[inline(always)]
     pub(crate) fn is_empty(&self) -> bool {
         self.live == 0
+    }
+
+    /// The slot of a route or of a sender's own path.
+    #[inline(always)]
+    pub(crate) fn slot(&self, index: u32) -> Option<&Slot> {
+        match self.slots.get(index as usize) {
+            None => self.bound.get(index.wrapping_sub(MAX_ROUTES) as usize).map(|bound| &bound.0),
+            found => found,
+        }
+    }
+
+    /// As [`Routes::slot`], to write.
+    #[inline(always)]
+    pub(crate) fn slot_mut(&mut self, index: u32) -> Option<&mut Slot> {
+        match self.slots.get_mut(index as usize) {
+            None => self.bound.get_mut(index.wrapping_sub(MAX_ROUTES) as usize).map(|bound| &mut bound.0),
+            found => found,
+        }
+    }
+
+    /// Gives `number` a path of its own or takes it away; false if it is not one. LIDs and keys do not matter.
+    pub(crate) fn bind(&mut self, number: u16, route: Option<&PinnedRoute>) -> bool {
+        if number >= MAX_BOUND {
+            return false;
+        }
+        let valid = route.filter(|route| (1..=MAX_PATH).contains(&usize::from(route.path_len)));
+        if valid.is_none() && usize::from(number) >= self.bound.len() {
+            return route.is_none();
+        }
+        while self.bound.len() <= usize::from(number) {
+            self.bound.push((Slot::vacant(), PinnedRoute::default()));
+        }
+        let Some((slot, path)) = self.bound.get_mut(usize::from(number)) else { return false };
+        self.live -= u32::from(slot.path_len != 0);
+        let new = valid.map(|route| PinnedRoute {
+            path: route.path,
+            path_len: route.path_len,
+            on_broken: route.on_broken,
+            ..PinnedRoute::default()
+        });
+        *slot = new.as_ref().map_or_else(Slot::vacant, Slot::of_route);
+        *path = new.unwrap_or_default();
+        self.live += u32::from(slot.path_len != 0);
+        valid.is_some() || route.is_none()
+    }
+
+    /// Index of the path of the sender of `pkt`, if it has one of its own.
+    #[inline(always)]
+    pub(crate) fn own_path(&self, pkt: &Packet) -> Option<u32> {
+        if pkt.bound == 0 {
+            return None;
+        }
+        let index = MAX_ROUTES + u32::from(pkt.bound - 1);
+        self.slot(index).filter(|slot| slot.path_len != 0).map(|_| index)
     }
 
     /// Makes room for the indices below `indices`.
@@ -337,10 +411,24 @@ impl Routes {
         Some((index, true))
     }
 
+    /// [`Routes::find`] for a packet whom the route found does not serve: a reply may go back by the route of its request.
+    #[cold]
+    pub(crate) fn find_past(&self, slid: u16, dlid: u16, reverse: bool, pkt: &Packet) -> Option<(u32, bool)> {
+        let is_reply = mad::METHOD.get_u8(&pkt.mad) & method::RESPONSE != 0;
+        if reverse || !is_reply {
+            return None;
+        }
+        let index = self.by_key.get(key(dlid, slid))?;
+        self.slots.get(index as usize)?.serves(pkt).then_some((index, true))
+    }
+
     /// The route at `place`, if it still is the one of the packet.
     pub(crate) fn of(&self, place: Place, pkt: &Packet) -> Option<(u32, &Slot)> {
         let index = place.route.checked_sub(1)?;
-        let slot = self.slots.get(index as usize).filter(|slot| slot.path_len != 0)?;
+        let slot = self.slot(index).filter(|slot| slot.path_len != 0)?;
+        if index >= MAX_ROUTES {
+            return (self.own_path(pkt) == Some(index)).then_some((index, slot));
+        }
         let (slid, dlid) = if place.reverse { (pkt.dlid, pkt.slid) } else { (pkt.slid, pkt.dlid) };
         (slot.key == key(slid, dlid)).then_some((index, slot))
     }
@@ -348,9 +436,11 @@ impl Routes {
     /// Follows the path of `index` from `origin`.
     #[cold]
     pub(crate) fn follow(&mut self, index: u32, origin: u32) {
-        if let (Some(slot), Some(cold)) = (self.slots.get_mut(index as usize), self.cold.get(index as usize))
-        {
-            slot.follow(&cold.route.path, &self.cabling, &self.own, origin);
+        let Self { slots, cold, bound, cabling, own, .. } = self;
+        if let (Some(slot), Some(cold)) = (slots.get_mut(index as usize), cold.get(index as usize)) {
+            slot.follow(&cold.route.path, cabling, own, origin);
+        } else if let Some((slot, route)) = bound.get_mut(index.wrapping_sub(MAX_ROUTES) as usize) {
+            slot.follow(&route.path, cabling, own, origin);
         }
     }
 }

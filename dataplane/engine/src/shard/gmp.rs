@@ -8,8 +8,8 @@ use crate::agent::pma::event;
 use crate::agent::trap::KeyViolation;
 use crate::lid_route;
 use crate::node::{DEFAULT_SL_TO_VL, PortCold};
-use crate::packet::Packet;
-use crate::partition::{find_match, p_key_matches};
+use crate::packet::{Packet, right};
+use crate::partition::{FULL_MEMBER, counterpart, find_match, p_key_matches};
 use crate::sink::Sink;
 use crate::smi::{self, SmiNode, Verdict};
 use madplane_shm::drop_reason::DropReason;
@@ -39,11 +39,11 @@ impl Shard {
         let Some(p_key) = cold.p_keys().get(usize::from(pkt.p_key_index)) else {
             return (at, Verdict::discard(DropReason::SenderInvalid));
         };
-        pkt.p_key = *p_key;
+        pkt.p_key = if pkt.rights & right::AS_LIMITED != 0 { *p_key & !FULL_MEMBER } else { *p_key };
         let mask = (1_u16 << (cold.lmc & 7)) - 1;
         pkt.slid = cold.lid | (u16::from(pkt.path_bits) & mask);
         stamp_gid(cold, pkt);
-        self.gmp_start(at, pkt, sink)
+        self.gmp_start(at, false, pkt, sink)
     }
 
     /// The agent of endport `at` answers; `pkt` still has addresses and keys of the request.
@@ -60,12 +60,18 @@ impl Shard {
             }
             stamp_gid(cold, pkt);
         }
-        self.gmp_start(at, pkt, sink)
+        self.gmp_start(at, true, pkt, sink)
     }
 
     #[inline(always)]
-    fn gmp_start<S: Sink>(&mut self, at: u32, pkt: &mut Packet, sink: &mut S) -> (u32, Verdict) {
-        match self.pin_gmp(at, pkt, sink) {
+    fn gmp_start<S: Sink>(
+        &mut self,
+        at: u32,
+        answer: bool,
+        pkt: &mut Packet,
+        sink: &mut S,
+    ) -> (u32, Verdict) {
+        match self.pin_gmp(at, answer, pkt, sink) {
             Some(start) => start,
             None => (at, self.gmp_start_by_lid(at, pkt)),
         }
@@ -89,6 +95,7 @@ impl Shard {
         if view.is_switch {
             return self.gmp_relay(at, None, pkt);
         }
+        self.stages.sl_to_vl_checked += 1;
         if let Some(reason) = vl_refused(self.cold.get(at as usize), 0, pkt.sl) {
             return Verdict::Discard { reason, output: number };
         }
@@ -143,6 +150,7 @@ impl Shard {
             self.constraint_violation(out, event::XMIT_CONSTRAINT, pkt);
             return Verdict::discard(DropReason::PartitionEnforcement);
         }
+        self.stages.sl_to_vl_checked += 1;
         if let Some(reason) = vl_refused(Some(cold), arrival.unwrap_or(0), pkt.sl) {
             return Verdict::Discard { reason, output: port };
         }
@@ -156,6 +164,7 @@ impl Shard {
             self.constraint_violation(out, event::XMIT_CONSTRAINT, pkt);
             return Some(Verdict::discard(DropReason::PartitionEnforcement));
         }
+        self.stages.sl_to_vl_checked += 1;
         let reason = vl_refused(Some(cold), input, pkt.sl)?;
         Some(Verdict::Discard { reason, output: u8::try_from((out - hot.first) & 0xFF).unwrap_or(0) })
     }
@@ -176,6 +185,7 @@ impl Shard {
     /// Checks the keys of a GMP that has reached endport `at`, and notes the matching P_Key entry.
     pub(super) fn gmp_admit(&mut self, at: u32, pkt: &mut Packet) -> Verdict {
         let Some(cold) = self.cold.get(at as usize) else { return Verdict::discard(DropReason::NotOurLid) };
+        self.stages.p_key_checked += 1;
         let Some(index) = find_match(pkt.p_key, cold.p_keys()) else {
             self.key_violation(at, KeyViolation::PKey, pkt);
             return Verdict::discard(DropReason::PKey);
@@ -186,6 +196,18 @@ impl Shard {
             return Verdict::discard(DropReason::QKey);
         }
         Verdict::Local
+    }
+
+    /// Says which key of the port of `at` the packet's key was held against.
+    #[cold]
+    pub(super) fn tell_mismatch<S: Sink>(&self, at: u32, pkt: &Packet, sink: &mut S) {
+        let Some(cold) = self.cold.get(self.endport(at) as usize) else { return };
+        if find_match(pkt.p_key, cold.p_keys()).is_some() {
+            // a route wanted another key, and has told so itself
+            return;
+        }
+        let had = counterpart(pkt.p_key, cold.p_keys());
+        sink.p_key_mismatch(self.name(at).0, pkt.p_key, had);
     }
 
     #[cold]

@@ -5,16 +5,20 @@
 
 use super::Shard;
 use crate::agent::SmaOutcome;
-use crate::packet::Packet;
+use crate::packet::{Packet, right};
 use crate::sink::Sink;
 use crate::smi;
 use madplane_shm::drop_reason::DropReason;
 use madplane_wire::mad::{class, field as mad, method, status};
+use madplane_wire::smp::node_info::field as ni;
 
 impl Shard {
     /// Delivers to the node of `at`; true if `pkt` now holds an answer that has to be sent back.
     #[inline(always)]
     pub(super) fn local<S: Sink>(&mut self, now_ns: u64, at: u32, pkt: &mut Packet, sink: &mut S) -> bool {
+        if pkt.rights & right::CHECK_NODE != 0 && self.out_of_scope(at, pkt, sink) {
+            return false;
+        }
         if mad::METHOD.get_u8(&pkt.mad) & method::RESPONSE != 0 {
             self.hand_to_client(at, pkt, sink);
             return false;
@@ -49,8 +53,28 @@ impl Shard {
         }
     }
 
+    /// Whether the sender's tenant may not manage this node; the request is then counted.
+    #[cold]
+    fn out_of_scope<S: Sink>(&self, at: u32, pkt: &Packet, sink: &mut S) -> bool {
+        let is_response = mad::METHOD.get_u8(&pkt.mad) & method::RESPONSE != 0;
+        if pkt.dst_qp != 0 || is_response {
+            return false;
+        }
+        let node = self.ports.get(at as usize).and_then(|hot| self.nodes.get(hot.node as usize));
+        let guid = node.map_or(0, |node| ni::NODE_GUID.get(&node.info));
+        if sink.may_manage(pkt.tenant, guid) {
+            return false;
+        }
+        sink.dropped(self.name(at).0, DropReason::TenantScope);
+        true
+    }
+
     /// Delivers a response to the client that owns its transaction.
     pub(super) fn hand_to_client<S: Sink>(&mut self, at: u32, pkt: &mut Packet, sink: &mut S) {
+        // a request with the direction bit of an answer ends here too
+        if pkt.rights & right::CHECK_NODE != 0 && self.out_of_scope(at, pkt, sink) {
+            return;
+        }
         if !self.offer(at, pkt, sink) {
             sink.dropped(self.name(at).0, DropReason::NoTransaction);
         }

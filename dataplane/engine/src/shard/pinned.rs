@@ -8,6 +8,9 @@
 //! Where the path cannot be followed the packet is dropped, or goes on by LID as if that node had sent it; it is never pinned again,
 //! so the steps stay bounded (63 hops and [`super::LID_HOP_LIMIT`]).
 //!
+//! Some routes serve one tenant only, or the reserved class only; for other packets they are not there. What a sender with
+//! a path of its own sends ([`Shard::bind`]) takes that, whatever its LIDs.
+//!
 //! A reply goes back by the links of the last request that reached its end here. Traps of a node's own agent are not
 //! pinned: they report broken links.
 
@@ -17,7 +20,7 @@ use crate::node::{PortCold, PortHot, REMOTE};
 use crate::packet::Packet;
 use crate::partition::p_key_matches;
 use crate::pinned::table::{CLEAN_ALL, CLEAN_GMP, CLEAN_REVERSE_SHIFT, CLEAN_SMP, Hop, NO_ORIGIN, Slot};
-use crate::pinned::{OnBroken, Pin, PinnedActivity, PinnedRoute, Place};
+use crate::pinned::{MAX_ROUTES, OnBroken, Pin, PinnedActivity, PinnedRoute, Place};
 use crate::sink::Sink;
 use crate::smi::{self, MGMT_CLASS, SmiNode, Verdict};
 use madplane_shm::drop_reason::DropReason;
@@ -43,6 +46,17 @@ impl Shard {
     /// set last counts. Allocates; not for the packet path.
     pub fn set_route(&mut self, index: u32, route: Option<&PinnedRoute>) -> bool {
         self.pinned.set(index, route)
+    }
+
+    /// Gives the sender `number` a path of its own for all it sends that is not a directed route
+    /// ([`Packet::bound`] is `number` plus 1), or takes it away; every shard has to be told.
+    ///
+    /// Of `route` only the path counts and what happens when it is broken. It is walked as a pinned route is: the packet
+    /// ends there if that node owns its DLID, and goes on by LID or is dropped otherwise; what the node itself answers goes
+    /// back by it. False if `route` has no or too many hops, or the number is [`MAX_BOUND`](crate::MAX_BOUND) or more; a
+    /// former path is gone then too. Allocates; not for the packet path.
+    pub fn bind(&mut self, number: u16, route: Option<&PinnedRoute>) -> bool {
+        self.pinned.bind(number, route)
     }
 
     /// How often packets found their route resolved, since the shard was built.
@@ -77,6 +91,7 @@ impl Shard {
     pub(super) fn pin_gmp<S: Sink>(
         &mut self,
         at: u32,
+        answer: bool,
         pkt: &mut Packet,
         sink: &mut S,
     ) -> Option<(u32, Verdict)> {
@@ -84,7 +99,7 @@ impl Shard {
             return None;
         }
         let (slid, dlid) = (pkt.slid, pkt.dlid);
-        self.pin_by_key(at, slid, dlid, pkt, sink)
+        self.pin_by_key(at, slid, dlid, answer, pkt, sink)
     }
 
     /// [`Shard::pin_gmp`] for an SMP that a client sends; on `None` the packet is as it was but for its source LID.
@@ -101,7 +116,7 @@ impl Shard {
         let cold = self.cold.get(at as usize)?;
         let slid = cold.lid | (u16::from(pkt.path_bits) & ((1 << (cold.lmc & 7)) - 1));
         pkt.slid = slid;
-        self.pin_by_key(at, slid, pkt.dlid, pkt, sink)
+        self.pin_by_key(at, slid, pkt.dlid, false, pkt, sink)
     }
 
     /// [`Shard::pin_gmp`] for the answer of the node's own SMA, which still has the LIDs of the request.
@@ -117,7 +132,7 @@ impl Shard {
         }
         let (slid, dlid) = (pkt.slid, pkt.dlid);
         (pkt.slid, pkt.dlid) = (dlid, slid);
-        let start = self.pin_by_key(self.endport(at), dlid, slid, pkt, sink);
+        let start = self.pin_by_key(self.endport(at), dlid, slid, true, pkt, sink);
         if start.is_none() {
             (pkt.slid, pkt.dlid) = (slid, dlid);
         }
@@ -133,23 +148,34 @@ impl Shard {
         at: u32,
         slid: u16,
         dlid: u16,
+        answer: bool,
         pkt: &mut Packet,
         sink: &mut S,
     ) -> Option<(u32, Verdict)> {
-        let (index, reverse) = self.pinned.find(slid, dlid, pkt)?;
-        let slot = self.pinned.slots.get(index as usize)?;
-        if !usable(slot, pkt) {
-            return None;
-        }
+        self.stages.dr_table_looked += 1;
+        let (index, reverse) = match self.pinned.own_path(pkt) {
+            None => self.pinned.find(slid, dlid, pkt)?,
+            // what is for the own node goes nowhere
+            Some(_) if self.cold.get(at as usize)?.owns_lid(dlid) => return None,
+            Some(index) => (index, answer),
+        };
+        let (index, reverse) = if self.pinned.slot(index)?.serves(pkt) {
+            (index, reverse)
+        } else {
+            self.pinned.find_past(slid, dlid, reverse, pkt)?
+        };
+        let slot = self.pinned.slot(index)?;
         let origin = if reverse { slot.recorded } else { self.pinned.own.start + at };
         if origin == NO_ORIGIN {
             return None;
         }
         if pkt.dst_qp != 0 && slot.p_key != 0 && !p_key_matches(pkt.p_key, slot.p_key) {
+            let had = slot.p_key;
+            sink.p_key_mismatch(self.name(at).0, pkt.p_key, had);
             return Some((at, Verdict::discard(DropReason::PKey)));
         }
         self.resolve(index, origin);
-        let slot = self.pinned.slots.get(index as usize)?;
+        let slot = self.pinned.slot(index)?;
         if slot.express & clean_bit(reverse, pkt) != 0 && (!reverse || slot.end == at) {
             return Some(self.express(index, reverse, dlid, pkt, sink));
         }
@@ -171,17 +197,17 @@ impl Shard {
         sink: &mut S,
     ) -> (u32, Verdict) {
         let Self { pinned, ports, cold, .. } = self;
-        let origin_at = |origin: u32| origin.wrapping_sub(pinned.own.start);
-        let Some(slot) = pinned.slots.get_mut(index as usize) else {
+        let own_start = pinned.own.start;
+        let Some(slot) = pinned.slot_mut(index) else {
             return (0, Verdict::discard(DropReason::RouteBroken));
         };
         let (arrived, end) = if reverse {
             for hop in slot.hops() {
                 count(ports, Hop { near: hop.far, far: hop.near });
             }
-            (slot.hops().first().map(|hop| hop.near), origin_at(slot.origin))
+            (slot.hops().first().map(|hop| hop.near), slot.origin.wrapping_sub(own_start))
         } else {
-            sink.route_used(index, MAD_BYTES);
+            say_used(index, sink);
             for hop in slot.hops() {
                 count(ports, *hop);
             }
@@ -223,9 +249,9 @@ impl Shard {
         let mut place = pkt.pin.place();
         let index = place.route.wrapping_sub(1);
         let Self { pinned, ports, .. } = self;
-        let slot = pinned.slots.get(index as usize)?;
+        let slot = pinned.slot(index)?;
         if place.hop == 0 && !place.reverse {
-            sink.route_used(index, MAD_BYTES);
+            say_used(index, sink);
         }
         let clean = slot.clean & clean_bit(place.reverse, pkt) != 0;
         let split = usize::from(place.hop);
@@ -266,7 +292,7 @@ impl Shard {
     /// goes on by LID.
     #[inline(always)]
     fn step(&mut self, at: u32, input: u8, place: Place, pkt: &mut Packet) -> Option<Verdict> {
-        let slot = self.pinned.slots.get(place.route.wrapping_sub(1) as usize)?;
+        let slot = self.pinned.slot(place.route.wrapping_sub(1))?;
         let on_broken = slot.on_broken;
         if slot.at_end(place) {
             return self.finish(at, input, place, on_broken, pkt);
@@ -308,7 +334,7 @@ impl Shard {
         }
         pkt.pin = Pin::NONE;
         if !place.reverse
-            && let Some(slot) = self.pinned.slots.get_mut(place.route.wrapping_sub(1) as usize)
+            && let Some(slot) = self.pinned.slot_mut(place.route.wrapping_sub(1))
         {
             slot.recorded = place.origin;
         }
@@ -354,25 +380,29 @@ impl Shard {
     #[inline(always)]
     fn resolve(&mut self, index: u32, origin: u32) {
         let Self { pinned, open, .. } = self;
-        let Some(slot) = pinned.slots.get_mut(index as usize) else { return };
-        if slot.epoch == pinned.epoch && slot.origin == origin {
+        let Some(slot) = pinned.slot(index) else { return };
+        let followed = slot.origin == origin;
+        if slot.epoch == pinned.epoch && followed {
             pinned.activity.cache_hits += 1;
             return;
         }
         pinned.activity.cache_misses += 1;
-        if slot.origin != origin {
+        if !followed {
             pinned.follow(index, origin);
         }
-        let Some(slot) = pinned.slots.get_mut(index as usize) else { return };
+        let epoch = pinned.epoch;
+        let Some(slot) = pinned.slot_mut(index) else { return };
         let clean = inspect(slot, open);
-        slot.inspected(pinned.epoch, clean);
+        slot.inspected(epoch, clean);
     }
 }
 
-/// Whether the route may serve this packet; for others it is as if it were not there.
+/// Tells that a packet takes a route; a sender's own path is nobody's route.
 #[inline(always)]
-fn usable(_slot: &Slot, _pkt: &Packet) -> bool {
-    true
+fn say_used<S: Sink>(index: u32, sink: &mut S) {
+    if index < MAX_ROUTES {
+        sink.route_used(index, MAD_BYTES);
+    }
 }
 
 /// Counts a packet over one link.

@@ -3,21 +3,21 @@
 //! A daemon holds a lock on its file for as long as it lives and writes its process id into it; the kernel drops the
 //! lock however the process ends. The file itself says nothing and is never removed. Any process may look.
 //!
-//! The id in the file is believed only while the lock is held, and only if the start time written beside it (madctld)
-//! still belongs to that id; the caller compares madplaned's with the status segment. Looking takes a shared lock for
-//! a few microseconds when nobody holds the file, which is why [`DaemonLock::acquire`] tries more than once.
+//! The id in the file is believed only while the lock is held, and only if the start time written beside it still belongs
+//! to that id. Looking takes a shared lock for a few microseconds when nobody holds the file, which is why
+//! [`DaemonLock::acquire`] tries more than once.
+//!
+//! Not here: what a daemon that is not alone says about it.
 
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use madctl::daemons;
-pub use madctl::daemons::{Holder, holder};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 
-use madplane_shm::process;
+use super::start_ticks;
 
 const TRIES: u32 = 20;
 const BETWEEN_TRIES: Duration = Duration::from_millis(5);
@@ -61,21 +61,78 @@ impl DaemonLock {
                 Ok(()) => break,
                 Err(Errno::INTR) => {}
                 Err(Errno::WOULDBLOCK) if attempt == TRIES => {
-                    return Err(LockError::Held { pid: daemons::claimed_pid(&mut file).unwrap_or(0) });
+                    return Err(LockError::Held { pid: read_claim(&mut file).map_or(0, |claim| claim.pid) });
                 }
                 Err(Errno::WOULDBLOCK) => std::thread::sleep(BETWEEN_TRIES),
                 Err(other) => return Err(fail(other.into())),
             }
         }
         let pid = std::process::id();
-        let text = format!("{pid}\n{}\n", process::start_ticks(pid).unwrap_or(0));
+        let text = format!("{pid}\n{}\n", start_ticks(pid).unwrap_or(0));
         file.set_len(0).map_err(fail)?;
+        file.rewind().map_err(fail)?;
         file.write_all(text.as_bytes()).map_err(fail)?;
         Ok(Self { _file: file })
     }
 }
 
-#[cfg(test)]
+/// A running daemon.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Holder {
+    /// Its process id, 0 if it is held by somebody who has not written it yet.
+    pub pid: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Claim {
+    pid: u32,
+    start_ticks: Option<u64>,
+}
+
+fn read_claim(file: &mut File) -> Option<Claim> {
+    let mut text = String::new();
+    file.rewind().ok()?;
+    file.take(64).read_to_string(&mut text).ok()?;
+    let mut words = text.split_ascii_whitespace();
+    let pid = words.next()?.parse().ok()?;
+    Some(Claim {
+        pid,
+        start_ticks: words.next().and_then(|word| word.parse().ok()).filter(|ticks| *ticks != 0),
+    })
+}
+
+/// Returns who holds the lock at `path`; `None` if nobody does, also if there is no such file.
+///
+/// # Errors
+/// The file cannot be opened.
+pub fn holder(path: &Path) -> io::Result<Option<Holder>> {
+    let mut file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            return Ok(None);
+        }
+        Err(error) => return Err(error),
+    };
+    for _ in 0..TRIES {
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared) {
+            Ok(()) => return Ok(None),
+            Err(Errno::WOULDBLOCK) => {}
+            Err(Errno::INTR) => continue,
+            Err(other) => return Err(other.into()),
+        }
+        if let Some(claim) = read_claim(&mut file) {
+            let found = start_ticks(claim.pid);
+            if found.is_some() && (claim.start_ticks.is_none() || claim.start_ticks == found) {
+                return Ok(Some(Holder { pid: claim.pid }));
+            }
+        }
+        // locked a moment ago, its id not written yet
+        std::thread::sleep(BETWEEN_TRIES);
+    }
+    Ok(Some(Holder { pid: 0 }))
+}
+
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 
@@ -105,10 +162,6 @@ mod tests {
             assert_eq!(holder(&path).unwrap(), Some(Holder { pid: 0 }), "{stale:?}");
         }
         std::fs::write(&path, format!("{}\n", std::process::id())).unwrap();
-        assert_eq!(
-            holder(&path).unwrap(),
-            Some(Holder { pid: std::process::id() }),
-            "madplaned writes its id only"
-        );
+        assert_eq!(holder(&path).unwrap(), Some(Holder { pid: std::process::id() }), "an id alone");
     }
 }

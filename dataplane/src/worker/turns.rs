@@ -1,0 +1,229 @@
+//! Whose turn it is: bursts from sessions and from other workers, the reserved class first.
+//!
+//! Part of [`Worker`], same thread. Without tenants of the reserved class every session gives up to a burst per duty cycle,
+//! and then every other worker. With them, what is not reserved is taken in chunks of [`BULK_CHUNK`], and before and between
+//! any two chunks the reserved sources are emptied, so that a reserved MAD waits for a chunk at the most, however many others
+//! there are. At most [`RESERVED_BURST`] reserved MADs go between two chunks: whoever floods the plane in the reserved class
+//! leaves a tenth of it to everybody else.
+
+use madplane_engine::{Packet, Shard};
+use madplane_port::{DEFAULT_BURST, MadMessage, MadRx};
+use madplane_shm::counters::Counter;
+use madplane_shm::drop_reason::DropReason;
+use madplane_shm::message::{MAD_LEN, kind};
+use madplane_wire::Mad;
+
+use super::{SessionIn, Worker};
+use crate::agents::AgentId;
+use crate::egress::{Egress, packet_from};
+use crate::mesh::Crossing;
+use crate::sessions::SessionOut;
+
+/// MADs that are not reserved, between two looks at the reserved ones.
+const BULK_CHUNK: usize = 4;
+/// Reserved MADs between two chunks of others.
+const RESERVED_BURST: usize = 32;
+/// Reserved MADs of one source before the next has its turn.
+const RESERVED_TURN: usize = 8;
+
+const _: () = assert!(BULK_CHUNK * 10 >= BULK_CHUNK + RESERVED_BURST, "a tenth is left to others");
+
+impl Worker {
+    /// Finds out anew which sessions are of the reserved class.
+    #[cold]
+    pub(super) fn sort_by_class(&mut self) {
+        self.reserved.clear();
+        self.turn = 0;
+        for (at, session) in self.sessions.iter().enumerate() {
+            let reserved = self.egress.acl.is_reserved(session.member);
+            if reserved {
+                self.reserved.push(at);
+            }
+            if let Some(out) = self.egress.session_mut(session.slot) {
+                out.reserved = reserved;
+            }
+        }
+    }
+
+    /// Takes what sessions have, each up to a burst.
+    pub(super) fn poll_sessions(&mut self, now_ns: u64) -> usize {
+        if self.egress.acl.has_reserved() {
+            return self.poll_sessions_by_class(now_ns);
+        }
+        (0..self.sessions.len()).map(|at| self.serve(at, DEFAULT_BURST, now_ns)).sum()
+    }
+
+    fn poll_sessions_by_class(&mut self, now_ns: u64) -> usize {
+        let mut work = self.serve_reserved(now_ns);
+        for at in 0..self.sessions.len() {
+            if self.reserved.contains(&at) {
+                continue;
+            }
+            for _ in 0..DEFAULT_BURST / BULK_CHUNK {
+                let taken = self.serve(at, BULK_CHUNK, now_ns);
+                if taken > 0 {
+                    work += taken + self.serve_reserved(now_ns);
+                }
+                if taken < BULK_CHUNK {
+                    break;
+                }
+            }
+        }
+        work
+    }
+
+    /// Takes what other workers have sent, from each up to a burst.
+    pub(super) fn poll_mesh(&mut self, now_ns: u64) -> usize {
+        let workers = self.egress.mesh.workers();
+        if workers < 2 {
+            return 0;
+        }
+        let by_class = self.egress.acl.has_reserved();
+        // also when the last reserved tenant has just gone: MADs of it may be on their way
+        let mut work = self.serve_reserved(now_ns);
+        for other in 0..workers {
+            for taken in 1..=DEFAULT_BURST {
+                let Some(crossing) = self.egress.mesh.receive(other) else { break };
+                self.take_over(crossing, now_ns);
+                work += 1;
+                if by_class && taken.is_multiple_of(BULK_CHUNK) {
+                    work += self.serve_reserved(now_ns);
+                }
+            }
+        }
+        work
+    }
+
+    /// Takes what the reserved sources have, each in its turn.
+    fn serve_reserved(&mut self, now_ns: u64) -> usize {
+        let sessions = self.reserved.len();
+        let sources = sessions + self.egress.mesh.workers();
+        let mut left = RESERVED_BURST;
+        let mut idle = 0;
+        while left > 0 && idle < sources {
+            if self.turn >= sources {
+                self.turn = 0;
+            }
+            let most = left.min(RESERVED_TURN);
+            let taken = match self.reserved.get(self.turn) {
+                Some(at) => {
+                    let taken = self.serve(*at, most, now_ns);
+                    self.egress.counts.add(Counter::ReservedReceived, taken as u64);
+                    taken
+                }
+                None => self.serve_reserved_mesh(self.turn - sessions, most, now_ns),
+            };
+            idle = if taken == 0 { idle + 1 } else { 0 };
+            left -= taken;
+            self.turn += 1;
+        }
+        if left < RESERVED_BURST {
+            self.egress.flush_reserved();
+        }
+        RESERVED_BURST - left
+    }
+
+    fn serve_reserved_mesh(&mut self, other: usize, most: usize, now_ns: u64) -> usize {
+        for taken in 0..most {
+            let Some(crossing) = self.egress.mesh.receive_reserved(other) else { return taken };
+            self.take_over(crossing, now_ns);
+        }
+        most
+    }
+
+    fn take_over(&mut self, crossing: Crossing, now_ns: u64) {
+        match crossing {
+            Crossing::Mad { node, port, packet } => {
+                *self.packet = packet;
+                self.shard.arrive(now_ns, node, port, &mut self.packet, &mut self.egress);
+                self.egress.counts.add(Counter::ShardReceived, 1);
+            }
+            Crossing::Peer(event) => {
+                self.shard.peer_event(now_ns, event, &mut self.egress);
+                self.egress.counts.add(Counter::ShardEvents, 1);
+            }
+        }
+    }
+
+    /// Takes up to `most` MADs from the session at `at`.
+    fn serve(&mut self, at: usize, most: usize, now_ns: u64) -> usize {
+        let Self { sessions, burst, shard, egress, packet, .. } = self;
+        let (Some(session), Some(burst)) = (sessions.get_mut(at), burst.get_mut(..most)) else { return 0 };
+        let count = session.rx.rx_burst(burst);
+        if count == 0 {
+            return 0;
+        }
+        for message in &burst[..count] {
+            match accept(session, egress, shard, message, now_ns, packet) {
+                Ok(()) => shard.send(now_ns, session.node, session.port, packet, egress),
+                Err(reason) => egress.counts.drop(reason),
+            }
+        }
+        session.rx.release();
+        session.received += count as u64;
+        egress.counts.add(Counter::SessionReceived, count as u64);
+        count
+    }
+
+    /// Wakes sessions that sleep; a system call each, so that the reserved class is looked at in between.
+    pub(super) fn wake_sessions(&mut self, now_ns: u64) -> usize {
+        let mut work = 0;
+        if self.egress.acl.has_reserved() {
+            while self.egress.flush_next() {
+                work += self.serve_reserved(now_ns);
+            }
+        }
+        self.egress.flush();
+        work
+    }
+}
+
+/// Checks what a client sent and turns it into a packet.
+fn accept(
+    session: &SessionIn,
+    egress: &mut Egress,
+    shard: &Shard,
+    message: &MadMessage,
+    now_ns: u64,
+    packet: &mut Packet,
+) -> Result<(), DropReason> {
+    let envelope = &message.envelope;
+    if envelope.kind != kind::MAD || envelope.length as usize != MAD_LEN {
+        return Err(DropReason::Malformed);
+    }
+    let id = AgentId::from_hi_tid(envelope.agent);
+    if id.slot != session.slot || id.generation != session.generation {
+        return Err(DropReason::UnknownAgent);
+    }
+    let spec = egress.session(id.slot).and_then(|out: &SessionOut| out.agent(id));
+    let Some(spec) = spec else { return Err(DropReason::UnknownAgent) };
+    packet_from(message, spec.qpn, packet);
+    packet.bound = session.bound;
+    if !session.member.is_none() {
+        admit(session, egress, shard, now_ns, packet)?;
+    }
+    if !Mad::new(&packet.mad).is_response() {
+        // the way back: see `agents`
+        packet.mad[8..12].copy_from_slice(&id.hi_tid().to_be_bytes());
+    }
+    Ok(())
+}
+
+/// Checks what a tenant's session sends against what the tenant may.
+fn admit(
+    session: &SessionIn,
+    egress: &mut Egress,
+    shard: &Shard,
+    now_ns: u64,
+    packet: &mut Packet,
+) -> Result<(), DropReason> {
+    egress.counts.add(Counter::AclChecked, 1);
+    let own_key = |index| shard.sender_p_key(session.node, session.port, index);
+    let refusal = egress.acl.admit(session.member, now_ns, own_key, packet);
+    if refusal == Err(DropReason::TenantPKey)
+        && let Some(key) = own_key(packet.p_key_index)
+    {
+        egress.refused_by_tenant(session.member, key);
+    }
+    refusal
+}
