@@ -539,7 +539,7 @@ fn a_madctld_killed_at_any_moment_loses_nothing_that_it_acknowledged() {
         let mut reader = std::io::BufReader::new(stream.try_clone().unwrap());
         loop {
             let (dlid, port) = (2 + next % 500, u8::try_from(1 + next % 250).unwrap());
-            next += 1;
+            next = next.wrapping_add(1);
             let request = format!(
                 "{{\"v\":1,\"cmd\":\"routes.add\",\"args\":{{\"route\":{{\"slid\":1,\"dlid\":{dlid},\"path\":[{port}]}},\"replace\":true,\"sync\":true}}}}\n"
             );

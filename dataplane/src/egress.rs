@@ -115,17 +115,22 @@ impl Egress {
     /// Wakes sessions that were given something and sleep. Call once per duty cycle.
     pub fn flush(&mut self) {
         self.flush_reserved();
-        while self.flush_next() {}
+        while let Some(slot) = self.dirty.pop() {
+            self.wake(slot);
+        }
         if self.mesh.has_kept() {
             self.mesh.retry();
         }
     }
 
-    /// Wakes the next session that was given something, if it sleeps; false if there is none left. At most one system call.
+    /// Sessions that were given something since they were last seen to, without those of the reserved class.
+    pub fn given(&self) -> usize {
+        self.dirty.len()
+    }
+
+    /// Wakes one of the sessions that were given something, if it sleeps; whether that took a system call.
     pub fn flush_next(&mut self) -> bool {
-        let Some(slot) = self.dirty.pop() else { return false };
-        self.wake(slot);
-        true
+        self.dirty.pop().is_some_and(|slot| self.wake(slot))
     }
 
     /// Wakes sessions of the reserved class.
@@ -135,13 +140,14 @@ impl Egress {
         }
     }
 
-    fn wake(&mut self, slot: u32) {
-        if let Some(Some(session)) = self.sessions.get_mut(slot as usize) {
-            session.dirty = false;
-            if session.tx.flush() {
-                self.counts.add(Counter::DoorbellsRung, 1);
-            }
+    fn wake(&mut self, slot: u32) -> bool {
+        let Some(Some(session)) = self.sessions.get_mut(slot as usize) else { return false };
+        session.dirty = false;
+        let rang = session.tx.flush();
+        if rang {
+            self.counts.add(Counter::DoorbellsRung, 1);
         }
+        rang
     }
 
     /// Says that a tenant may not have this key.

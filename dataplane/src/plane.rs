@@ -3,7 +3,9 @@
 //! [`Plane::start`] either returns a plane that serves, or an error and nothing left behind: lock, socket, segment and
 //! threads come in that order and go with the value.
 
+use std::fs::Permissions;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -279,6 +281,8 @@ fn listen(path: &std::path::Path) -> Result<OwnedFd, StartError> {
     let _ = std::fs::remove_file(path);
     let address = SocketAddrUnix::new(path).map_err(|e| fail(e.into()))?;
     rustix::net::bind(&socket, &address).map_err(|e| fail(e.into()))?;
+    // who may come in is decided by the directory, and by who the kernel says it is (`attach/tenancy.rs`)
+    std::fs::set_permissions(path, Permissions::from_mode(0o666)).map_err(fail)?;
     rustix::net::listen(&socket, 128).map_err(|e| fail(e.into()))?;
     Ok(socket)
 }

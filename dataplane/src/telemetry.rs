@@ -90,6 +90,7 @@ impl Telemetry {
         self.busy_ns += duration_ns;
         self.longest_cycle_ns = self.longest_cycle_ns.max(duration_ns);
         self.stalls += u64::from(duration_ns > STALL_NS);
+        self.status.worker(self.worker).cycles.record(duration_ns);
     }
 
     /// Copies everything to the status segment.

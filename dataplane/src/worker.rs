@@ -43,6 +43,8 @@ struct SessionIn {
     rx: madplane_port::session::SessionRx,
     received: u64,
     member: crate::acl::Membership,
+    /// Its tenant is of the reserved class.
+    reserved: bool,
     /// Number of its own path plus 1, 0 for none.
     bound: u16,
 }
@@ -57,6 +59,8 @@ pub struct Worker {
     reserved: Vec<usize>,
     /// The source of reserved MADs whose turn it is.
     turn: usize,
+    /// Reserved MADs that may still be taken before others have to be.
+    credit: usize,
     egress: Egress,
     orders: OrderBox,
     routes: Option<Box<RouteView>>,
@@ -75,6 +79,7 @@ impl Worker {
             sessions: Vec::with_capacity(MAX_SESSIONS),
             reserved: Vec::with_capacity(MAX_SESSIONS),
             turn: 0,
+            credit: 0,
             egress: Egress::new(mesh, Acl::new(Arc::default()), notice_ring().0),
             orders,
             routes: None,
@@ -99,8 +104,7 @@ impl Worker {
             self.refresh_routes();
         }
         self.egress.now_ns = now_ns;
-        let mut work = self.poll_sessions(now_ns);
-        work += self.poll_mesh(now_ns);
+        let mut work = self.poll_rings(now_ns);
         if let Some(order) = self.orders.take() {
             let report = self.carry_out(order, now_ns);
             self.orders.answer(report);
@@ -169,7 +173,8 @@ impl Worker {
         self.commit(now_ns);
     }
 
-    fn commit(&mut self, now_ns: u64) {
+    /// Shows all counts in the status segment; [`Worker::run`] does so by itself.
+    pub fn commit(&mut self, now_ns: u64) {
         let pinned = self.shard.pinned_activity();
         self.egress.counts.set(Counter::DrCacheHit, pinned.cache_hits);
         self.egress.counts.set(Counter::DrCacheMiss, pinned.cache_misses);

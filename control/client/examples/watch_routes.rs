@@ -42,6 +42,9 @@ fn main() -> Result<(), Box<dyn Error>> {
 /// Prints what is not as it was, and returns the generation and how many routes that were.
 fn show_changes(view: &mut View, known: &mut BTreeMap<Key, u64>) -> Result<(u64, usize), Box<dyn Error>> {
     let table = view.routes()?;
+    if table.damaged > 0 {
+        println!("! {} damaged routes or tenants are not shown", table.damaged);
+    }
     let mut moved = 0;
     let mut gone = std::mem::take(known);
     for route in &table.routes {

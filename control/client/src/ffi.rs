@@ -460,3 +460,37 @@ pub unsafe extern "C" fn madctl_call(
 pub unsafe extern "C" fn madctl_text(handle: *const Handle, buffer: *mut c_char, size: usize) -> c_int {
     with(handle, |inner| copy_out(&inner.text, buffer, size))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line() -> String {
+        let pointer = madctl_last_error();
+        // SAFETY: the function returns a terminated string that lives until this thread's next failure.
+        unsafe { CStr::from_ptr(pointer) }.to_str().unwrap().to_owned()
+    }
+
+    #[test]
+    fn a_panic_becomes_an_error_and_the_handle_can_be_used_afterwards() {
+        let handle = Handle { inner: Mutex::new(Inner::new(crate::Plane::open("ffi-test").unwrap())) };
+        assert_eq!(with(&handle, |_| panic!("on purpose")), -5);
+        assert_eq!(line(), "the library has panicked");
+        assert_eq!(with(&handle, |inner| copy_out(&inner.text, std::ptr::null_mut(), 0)), 0);
+        let other = std::thread::spawn(line).join().unwrap();
+        assert_eq!(other, "", "another thread has its own");
+    }
+
+    #[test]
+    fn texts_are_cut_between_characters_and_their_length_is_told() {
+        let mut buffer = [b'x'; 8];
+        for (size, expected) in
+            [(1usize, "\0xxxxxxx"), (3, "a\0xxxxxx"), (4, "a\u{e9}\0xxxx"), (8, "a\u{e9}b\0xxx")]
+        {
+            buffer.fill(b'x');
+            assert_eq!(copy_out("a\u{e9}b", buffer.as_mut_ptr().cast(), size).ok(), Some(4));
+            assert_eq!(&buffer[..], expected.as_bytes(), "{size}");
+        }
+        assert!(copy_out("a", std::ptr::null_mut(), 1).is_err());
+    }
+}

@@ -2,7 +2,8 @@
 //!
 //! A [`View`] belongs to one thread and maps the plane's segments read-only, so it disturbs nobody and needs neither daemon
 //! to be alive or to answer: the segments outlive their writers. Every call looks afresh; a segment that a successor has
-//! replaced is opened again by itself. Whether the plane runs is told by its lock, never by the files being there.
+//! replaced is opened again by itself. Whether the plane runs is told by its lock, never by the files being there; for a
+//! caller who may not read the lock, by whether the process that wrote the segment still exists.
 //!
 //! Invariants: no call waits for a daemon; numbers that belong together may be a moment apart, only the route table is of one
 //! generation. Not here: changes ([`crate::admin`]), and what only a living daemon can tell ([`crate::Plane`]).
@@ -20,6 +21,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use madplane_shm::header::Incarnation;
 use madplane_shm::paths::PlanePaths;
 use madplane_shm::process;
 use madplane_shm::route_counters::RouteCounters;
@@ -254,9 +256,13 @@ impl View {
     }
 
     fn look(&mut self) -> Result<(Status, Head), LookError> {
-        let fail = |source| LookError::Lock { name: self.paths.name().to_owned(), source };
-        let running = daemons::find_plane(&self.paths).map_err(fail)?;
+        let found = daemons::find_plane(&self.paths);
         let status = self.segment()?;
+        // who may read the segment and not the lock still gets to know whether the writer lives
+        let running = found.unwrap_or_else(|_| {
+            let Incarnation { pid, start_ticks, .. } = status.writer();
+            process::start_ticks(pid).filter(|found| *found == start_ticks).map(|_| pid)
+        });
         let head = Head::of(self.paths.name(), &status, running, process::monotonic_ns());
         Ok((status, head))
     }
@@ -264,7 +270,7 @@ impl View {
     /// Who the plane is and whether it lives.
     ///
     /// # Errors
-    /// As [`View::segment`], and [`LookError::Lock`].
+    /// As [`View::segment`].
     pub fn head(&mut self) -> Result<Head, LookError> {
         Ok(self.look()?.1)
     }
@@ -376,7 +382,6 @@ impl View {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use madplane_shm::header::Incarnation;
 
     #[test]
     fn the_state_is_told_by_segment_and_lock_together() {
@@ -387,6 +392,26 @@ mod tests {
             assert_eq!(PlaneState::judge(shown, false, true), Replaced);
             let dead = if shown == plane_state::STOPPED { Stopped } else { Died };
             assert_eq!(PlaneState::judge(shown, false, false), dead);
+        }
+    }
+
+    #[test]
+    fn without_the_lock_the_writer_itself_is_looked_for() {
+        let root = tempfile::tempdir().unwrap();
+        for part in ["shm", "run"] {
+            std::fs::create_dir_all(root.path().join(part)).unwrap();
+        }
+        let paths = PlanePaths::under(root.path(), "one").unwrap();
+        // nobody can follow this, root neither
+        std::os::unix::fs::symlink(paths.run_dir(), paths.run_dir()).unwrap();
+        assert!(daemons::find_plane(&paths).is_err());
+        let me = process::incarnation();
+        let other = Incarnation { start_ticks: me.start_ticks + 1, ..me };
+        for (writer, state) in [(me, PlaneState::Ready), (other, PlaneState::Died)] {
+            let status = Status::create(&paths.status_segment(), writer).unwrap();
+            status.plane().state.store(plane_state::READY, Relaxed);
+            let head = View::new(&paths).head().unwrap();
+            assert_eq!((head.state, head.running), (state, state == PlaneState::Ready));
         }
     }
 

@@ -3,11 +3,11 @@
 
 mod support;
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 
 use madctl::view::{ErrorSource, PlaneState};
-use madctl::{AdminError, RawRoute, RawTenant, Route};
+use madctl::{AdminError, OnBroken, RawRoute, RawTenant, Route};
 use support::{Bed, NAME, RealPlane, eventually, example, failed, folder, installed, must, signal};
 
 fn route(slid: u16, dlid: u16, ports: &[u8]) -> Route {
@@ -182,4 +182,74 @@ fn everything_can_be_read_while_both_daemons_hang_and_after_they_were_killed() {
     let successor = RealPlane::start(&bed).unwrap();
     eventually("the view follows", || view.head().unwrap().pid == successor.pids()[0]);
     assert_eq!(view.routes().unwrap().routes.len(), 501, "routes outlive both daemons");
+}
+
+#[test]
+fn a_live_session_is_shown_bound_to_a_path_and_freed() {
+    let bed = Bed::new();
+    let Some(_plane) = RealPlane::start(&bed) else { return };
+    let (mut admin, mut view) = (bed.plane().admin().unwrap(), bed.plane().view());
+    let options = madplane_client::SessionOptions::default();
+    let session = madplane_client::Session::open(bed.plane().paths(), "", &options).unwrap();
+    let number = session.info().session_id;
+    let mut shown = || {
+        let sessions = view.sessions().unwrap().sessions;
+        sessions.into_iter().find(|shown| shown.session == number)
+    };
+    eventually("the session is shown", || shown().is_some_and(|shown| shown.pid == std::process::id()));
+    let free = shown().unwrap();
+    assert_eq!((free.tenant, free.path, free.path_on_broken), (0, vec![], None));
+    admin.sessions_bind(number, &[1, 1, 3], OnBroken::Drop).unwrap();
+    eventually("it is bound", || shown().is_some_and(|shown| shown.path == [1, 1, 3]));
+    assert_eq!(shown().unwrap().path_on_broken, Some(OnBroken::Drop));
+    admin.sessions_bind(number, &[], OnBroken::Fallback).unwrap();
+    eventually("it is free", || shown().is_some_and(|shown| shown.path.is_empty()));
+    let wrong = admin.sessions_bind(number, &[0], OnBroken::Fallback).unwrap_err();
+    assert!(matches!(&wrong, AdminError::Refused(line) if line.contains("port 0")), "{wrong}");
+    drop(session);
+    eventually("it is gone", || shown().is_none());
+}
+
+#[test]
+fn a_handle_outlives_madctld_and_finds_its_successor() {
+    let bed = Bed::new();
+    if !installed("python3") {
+        return;
+    }
+    let Some(plane) = RealPlane::start(&bed) else { return };
+    let script = r#"
+import madctl
+with madctl.Plane("bed") as plane:
+    for _ in range(2):
+        print(plane.call("control.status")["pid"], flush=True)
+        input()
+        try: plane.call("plane.ping")
+        except madctl.Error as error: print(error.errno, error.strerror, flush=True)
+        else: print("answered", flush=True)
+        input()
+"#;
+    let mut python = bed.program("python3");
+    python.env("PYTHONPATH", folder().join("examples/python")).args(["-c", script]);
+    let mut python = python.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(python.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let mut input = python.stdin.take().unwrap();
+    let [_, first] = plane.pids();
+    assert_eq!(lines.next(), Some(first.to_string()));
+    signal(&[first], rustix::process::Signal::KILL);
+    let mut view = bed.plane().view();
+    eventually("madctld is gone", || !view.status().unwrap().control.running);
+    writeln!(input).unwrap();
+    assert_eq!(
+        lines.next().as_deref(),
+        Some("111 madctld of plane bed is not running; start it with: madctl up --name bed")
+    );
+    plane.repair();
+    writeln!(input).unwrap();
+    let [_, second] = plane.pids();
+    assert_eq!(lines.next(), Some(second.to_string()), "the same handle");
+    assert_ne!(first, second);
+    writeln!(input).unwrap();
+    assert_eq!(lines.next().as_deref(), Some("answered"));
+    writeln!(input).unwrap();
+    assert!(python.wait().unwrap().success());
 }

@@ -79,7 +79,8 @@ impl Worker {
         if !self.egress.open(slot, out) {
             return Report::Unknown;
         }
-        self.sessions.push(SessionIn { slot, generation, node, port, rx, received, member, bound: 0 });
+        let (reserved, bound) = (false, 0);
+        self.sessions.push(SessionIn { slot, generation, node, port, rx, received, member, reserved, bound });
         // whoever attaches as a tenant was found in the table; what it sends first must find the tenant here
         if !member.is_none() && !self.egress.acl.knows(member) {
             self.refresh_routes();

@@ -3,8 +3,9 @@
 //! Part of [`Worker`], same thread. Without tenants of the reserved class every session gives up to a burst per duty cycle,
 //! and then every other worker. With them, what is not reserved is taken in chunks of [`BULK_CHUNK`], and before and between
 //! any two chunks the reserved sources are emptied, so that a reserved MAD waits for a chunk at the most, however many others
-//! there are. At most [`RESERVED_BURST`] reserved MADs go between two chunks: whoever floods the plane in the reserved class
-//! leaves a tenth of it to everybody else.
+//! there are. At most [`RESERVED_BURST`] reserved MADs go between two chunks, fewer if the chunk was not full, so that whoever
+//! floods the plane in the reserved class leaves a tenth of it to everybody else who wants it: a credit, which a cycle
+//! without other work fills up again.
 
 use madplane_engine::{Packet, Shard};
 use madplane_port::{DEFAULT_BURST, MadMessage, MadRx};
@@ -21,7 +22,7 @@ use crate::sessions::SessionOut;
 
 /// MADs that are not reserved, between two looks at the reserved ones.
 const BULK_CHUNK: usize = 4;
-/// Reserved MADs between two chunks of others.
+/// Reserved MADs between two full chunks of others.
 const RESERVED_BURST: usize = 32;
 /// Reserved MADs of one source before the next has its turn.
 const RESERVED_TURN: usize = 8;
@@ -34,34 +35,52 @@ impl Worker {
     pub(super) fn sort_by_class(&mut self) {
         self.reserved.clear();
         self.turn = 0;
-        for (at, session) in self.sessions.iter().enumerate() {
-            let reserved = self.egress.acl.is_reserved(session.member);
-            if reserved {
+        for (at, session) in self.sessions.iter_mut().enumerate() {
+            session.reserved = self.egress.acl.is_reserved(session.member);
+            if session.reserved {
                 self.reserved.push(at);
             }
             if let Some(out) = self.egress.session_mut(session.slot) {
-                out.reserved = reserved;
+                out.reserved = session.reserved;
             }
         }
     }
 
-    /// Takes what sessions have, each up to a burst.
-    pub(super) fn poll_sessions(&mut self, now_ns: u64) -> usize {
+    /// Takes what sessions and other workers have, from each up to a burst.
+    pub(super) fn poll_rings(&mut self, now_ns: u64) -> usize {
         if self.egress.acl.has_reserved() {
-            return self.poll_sessions_by_class(now_ns);
+            return self.poll_by_class(now_ns);
         }
-        (0..self.sessions.len()).map(|at| self.serve(at, DEFAULT_BURST, now_ns)).sum()
+        let mut work = 0;
+        for at in 0..self.sessions.len() {
+            work += self.serve(at, DEFAULT_BURST, now_ns);
+        }
+        if self.egress.mesh.workers() > 1 {
+            for other in 0..self.egress.mesh.workers() {
+                // the last reserved tenant may have gone while MADs of it were on their way
+                work += self.serve_reserved_mesh(other, DEFAULT_BURST, now_ns);
+                work += self.serve_mesh(other, DEFAULT_BURST, now_ns);
+            }
+        }
+        work
     }
 
-    fn poll_sessions_by_class(&mut self, now_ns: u64) -> usize {
+    fn poll_by_class(&mut self, now_ns: u64) -> usize {
         let mut work = self.serve_reserved(now_ns);
-        for at in 0..self.sessions.len() {
-            if self.reserved.contains(&at) {
+        let mut others = 0;
+        let sessions = self.sessions.len();
+        for source in 0..sessions + self.egress.mesh.workers() {
+            if self.sessions.get(source).is_some_and(|session| session.reserved) {
                 continue;
             }
             for _ in 0..DEFAULT_BURST / BULK_CHUNK {
-                let taken = self.serve(at, BULK_CHUNK, now_ns);
+                let taken = match source.checked_sub(sessions) {
+                    None => self.serve(source, BULK_CHUNK, now_ns),
+                    Some(other) => self.serve_mesh(other, BULK_CHUNK, now_ns),
+                };
                 if taken > 0 {
+                    others += taken;
+                    self.credit = (self.credit + taken * RESERVED_BURST / BULK_CHUNK).min(RESERVED_BURST);
                     work += taken + self.serve_reserved(now_ns);
                 }
                 if taken < BULK_CHUNK {
@@ -69,42 +88,23 @@ impl Worker {
                 }
             }
         }
-        work
-    }
-
-    /// Takes what other workers have sent, from each up to a burst.
-    pub(super) fn poll_mesh(&mut self, now_ns: u64) -> usize {
-        let workers = self.egress.mesh.workers();
-        if workers < 2 {
-            return 0;
-        }
-        let by_class = self.egress.acl.has_reserved();
-        // also when the last reserved tenant has just gone: MADs of it may be on their way
-        let mut work = self.serve_reserved(now_ns);
-        for other in 0..workers {
-            for taken in 1..=DEFAULT_BURST {
-                let Some(crossing) = self.egress.mesh.receive(other) else { break };
-                self.take_over(crossing, now_ns);
-                work += 1;
-                if by_class && taken.is_multiple_of(BULK_CHUNK) {
-                    work += self.serve_reserved(now_ns);
-                }
-            }
+        if others == 0 {
+            self.credit = RESERVED_BURST;
         }
         work
     }
 
-    /// Takes what the reserved sources have, each in its turn.
+    /// Takes what the reserved sources have, each in its turn, as far as the credit goes.
     fn serve_reserved(&mut self, now_ns: u64) -> usize {
         let sessions = self.reserved.len();
         let sources = sessions + self.egress.mesh.workers();
-        let mut left = RESERVED_BURST;
+        let mut served = 0;
         let mut idle = 0;
-        while left > 0 && idle < sources {
+        while self.credit > 0 && idle < sources {
             if self.turn >= sources {
                 self.turn = 0;
             }
-            let most = left.min(RESERVED_TURN);
+            let most = self.credit.min(RESERVED_TURN);
             let taken = match self.reserved.get(self.turn) {
                 Some(at) => {
                     let taken = self.serve(*at, most, now_ns);
@@ -114,13 +114,22 @@ impl Worker {
                 None => self.serve_reserved_mesh(self.turn - sessions, most, now_ns),
             };
             idle = if taken == 0 { idle + 1 } else { 0 };
-            left -= taken;
+            self.credit -= taken;
+            served += taken;
             self.turn += 1;
         }
-        if left < RESERVED_BURST {
+        if served > 0 {
             self.egress.flush_reserved();
         }
-        RESERVED_BURST - left
+        served
+    }
+
+    fn serve_mesh(&mut self, other: usize, most: usize, now_ns: u64) -> usize {
+        for taken in 0..most {
+            let Some(crossing) = self.egress.mesh.receive(other) else { return taken };
+            self.take_over(crossing, now_ns);
+        }
+        most
     }
 
     fn serve_reserved_mesh(&mut self, other: usize, most: usize, now_ns: u64) -> usize {
@@ -169,8 +178,11 @@ impl Worker {
     pub(super) fn wake_sessions(&mut self, now_ns: u64) -> usize {
         let mut work = 0;
         if self.egress.acl.has_reserved() {
-            while self.egress.flush_next() {
-                work += self.serve_reserved(now_ns);
+            // those that are given something meanwhile wait for the end
+            for _ in 0..self.egress.given() {
+                if self.egress.flush_next() {
+                    work += self.serve_reserved(now_ns);
+                }
             }
         }
         self.egress.flush();

@@ -42,11 +42,40 @@ pub struct Refresh {
     pub retries: u32,
     /// Routes and tenants not handed out because they are damaged.
     pub refused: u32,
-    /// False if the writer overtook too often: of routes or of tenants, or both, the old copy stands; try again later.
+    /// False if the writer overtook too often: routes, and tenants, are whole but perhaps not of one generation, or the old
+    /// ones; [`TableReader::changed`] stays true.
     pub complete: bool,
 }
 
 /// Reads the table.
+///
+/// ```
+/// use madplane_shm::header::Incarnation;
+/// use madplane_shm::table::publish::RoutePublisher;
+/// use madplane_shm::table::snapshot::TableReader;
+/// use madplane_shm::table::tenant::{TenantEntry, number_of};
+/// use madplane_shm::table::{RouteEntry, TableOptions};
+///
+/// let directory = tempfile::tempdir()?;
+/// let path = directory.path().join("table");
+/// let mut publisher = RoutePublisher::create(&path, TableOptions::default(), Incarnation::default())?;
+/// let mut route = RouteEntry::new(0x11, 0x22, &[1, 2, 3]).unwrap();
+/// route.tenant = number_of(0);
+/// publisher.set_tenant(0, &TenantEntry::new("blue").unwrap());
+/// publisher.set(7, &route);
+/// let generation = publisher.publish();
+///
+/// let mut reader = TableReader::open(&path)?;
+/// let (mut names, mut paths) = (Vec::new(), Vec::new());
+/// assert!(reader.changed());
+/// let done = reader.refresh(
+///     &mut |place, route| paths.extend(route.map(|route| (place, route.ports().to_vec()))),
+///     &mut |place, tenant| names.extend(tenant.map(|tenant| (number_of(place), tenant.name().to_owned()))),
+/// );
+/// assert!(done.complete && done.generation == generation && !reader.changed());
+/// assert_eq!((names, paths), (vec![(1, "blue".to_owned())], vec![(7, vec![1, 2, 3])]));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct TableReader {
     table: SharedTable,

@@ -37,6 +37,8 @@ static int show(const madctl *plane)
 	if (result < 0)
 		return fail("no table", result);
 	printf("table: %u routes of %u, generation %" PRIu64 "\n", table.routes, table.capacity, table.generation);
+	if (table.damaged)
+		printf("damaged and not shown: %u\n", table.damaged);
 
 	for (i = 0; (result = madctl_route_at(plane, i, &route)) > 0; i++) {
 		int hop;

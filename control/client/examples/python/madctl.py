@@ -269,6 +269,8 @@ def main():
             print(f"fabric {info.string('fabric')}: {info.nodes} nodes, {info.links} links, {info.workers} workers")
             table = plane.table()
             print(f"table: {table.routes} routes of {table.capacity}, generation {table.generation}")
+            if table.damaged:
+                print(f"damaged and not shown: {table.damaged}")
             for route in plane.routes():
                 ports = ",".join(map(str, route.ports))
                 print(f"{route.slid:#06x} -> {route.dlid:#06x}: ports {ports}, {route.packets} packets")

@@ -60,8 +60,9 @@ impl AdminClient {
             let shown: TenantsShown = self.ask("tenants.show", &json!({ "name": name, "from": from }))?;
             all.extend(shown.tenants);
             match shown.next {
-                Some(next) => from = next,
-                None => return Ok(all),
+                // only ever forward, whatever the answer says
+                Some(next) if next > from => from = next,
+                _ => return Ok(all),
             }
         }
     }

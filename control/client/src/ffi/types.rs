@@ -4,6 +4,8 @@
 
 #![allow(missing_docs, reason = "described in the header")]
 
+use std::mem::offset_of;
+
 use madplane_shm::table::tenant::TenantEntry;
 use madplane_shm::text::store_padded;
 
@@ -407,4 +409,14 @@ const _: () = {
     assert!(size_of::<Table>() == 56);
     assert!(size_of::<Route>() == 144);
     assert!(size_of::<Tenant>() == 360);
+    // the same as in tests/c/abi.c
+    assert!(offset_of!(Plane, default_node_guid) == 96 && offset_of!(Plane, version) == 168);
+    assert!(offset_of!(Worker, busy_share) == 80);
+    assert!(offset_of!(Session, path) == 80 && offset_of!(Session, node) == 224);
+    assert!(offset_of!(Counter, name) == 32);
+    assert!(offset_of!(ErrorEntry, text) == 32);
+    assert!(offset_of!(Table, capacity) == 40);
+    assert!(offset_of!(Route, id) == 16 && offset_of!(Route, tenant_name) == 112);
+    assert!(offset_of!(Tenant, p_keys) == 168 && offset_of!(Tenant, number) == 296);
+    assert!(offset_of!(Tenant, name) == 328);
 };

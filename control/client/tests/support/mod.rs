@@ -143,6 +143,11 @@ impl<'a> RealPlane<'a> {
         Some(plane)
     }
 
+    /// Starts what is missing of it.
+    pub fn repair(&self) {
+        must(&mut self.command(&["up"]));
+    }
+
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = self.bed.program(&self.madctl);
         command.args(["--name", NAME]).args(arguments);

@@ -1,6 +1,6 @@
 //! Giving a session a path of its own.
 
-use std::sync::atomic::Ordering;
+use madplane_shm::sync::Ordering;
 
 use super::{Session, lock};
 use crate::attach::call_bind;
