@@ -5,7 +5,9 @@
 
 use std::time::{Duration, Instant};
 
-use madplane_client::{AgentSpec, Envelope, MadMessage, PlanePaths, RawReceiver, RawSender, RawSession, kind};
+use madplane_client::{
+    AgentSpec, Envelope, MadMessage, PlanePaths, RawReceiver, RawSender, RawSession, kind,
+};
 use madplane_engine::{FabricOptions, FabricPlan, NodeId, Packet, PeerEvent, Shard, Sink};
 use madplane_shm::drop_reason::DropReason;
 use madplane_wire::mad::{class, method, status};
@@ -183,14 +185,24 @@ impl EngineClient {
         }
         let seen = (self.sink.delivered - delivered, self.sink.dropped - dropped);
         if seen != (u64::from(rounds), 0) {
-            return Err(BenchError::Wrong(format!("{rounds} asked, {} answered, {} dropped", seen.0, seen.1)));
+            return Err(BenchError::Wrong(format!(
+                "{rounds} asked, {} answered, {} dropped",
+                seen.0, seen.1
+            )));
         }
         Ok(())
     }
 }
 
 impl Asks for EngineClient {
-    fn ask(&mut self, path: &[u8], method: u8, attribute: u16, modifier: u32, data: &Data) -> Result<Data, BenchError> {
+    fn ask(
+        &mut self,
+        path: &[u8],
+        method: u8,
+        attribute: u16,
+        modifier: u32,
+        data: &Data,
+    ) -> Result<Data, BenchError> {
         let mut pkt = Packet::default();
         write_directed(&mut pkt.mad, path, method, attribute, modifier, data);
         let answer = self.exchange(&pkt);
@@ -198,7 +210,14 @@ impl Asks for EngineClient {
     }
 }
 
-fn write_directed(bytes: &mut [u8; 256], path: &[u8], method: u8, attribute: u16, modifier: u32, data: &Data) {
+fn write_directed(
+    bytes: &mut [u8; 256],
+    path: &[u8],
+    method: u8,
+    attribute: u16,
+    modifier: u32,
+    data: &Data,
+) {
     SmpMut::new(bytes).init_directed(method, attribute, modifier, 1, path);
     bytes[64..128].copy_from_slice(data);
 }
@@ -241,8 +260,8 @@ impl PlaneClient {
     /// # Errors
     /// [`BenchError::Attach`].
     pub fn attach(paths: &PlanePaths, selector: &str, slots: u32) -> Result<Self, BenchError> {
-        let session =
-            RawSession::open(paths, selector, slots).map_err(|error| BenchError::Attach(error.to_string()))?;
+        let session = RawSession::open(paths, selector, slots)
+            .map_err(|error| BenchError::Attach(error.to_string()))?;
         Self::over(session)
     }
 
@@ -334,7 +353,14 @@ fn wrong(query: &LidQuery, answer: &MadMessage) -> BenchError {
 }
 
 impl Asks for PlaneClient {
-    fn ask(&mut self, path: &[u8], method: u8, attribute: u16, modifier: u32, data: &Data) -> Result<Data, BenchError> {
+    fn ask(
+        &mut self,
+        path: &[u8],
+        method: u8,
+        attribute: u16,
+        modifier: u32,
+        data: &Data,
+    ) -> Result<Data, BenchError> {
         let envelope = Envelope {
             kind: kind::MAD,
             agent: self.directed,

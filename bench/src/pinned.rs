@@ -43,7 +43,10 @@ pub fn run(options: &Options) -> Result<Vec<Record>, BenchError> {
             pin_thread(cores.client);
             rings(options, cores)
         };
-        scope.spawn(measure).join().unwrap_or_else(|_| Err(BenchError::Wrong("the client panicked".to_owned())))
+        scope
+            .spawn(measure)
+            .join()
+            .unwrap_or_else(|_| Err(BenchError::Wrong("the client panicked".to_owned())))
     })?;
     records.extend(rings);
     Ok(records)
@@ -82,7 +85,8 @@ fn engine(options: &Options) -> Result<Vec<Record>, BenchError> {
                     client.check(kind, request, Subnet::guid(&fabric, *node))?;
                 }
                 let slid = Subnet::lid(fabric.host);
-                let route = |node: &u32| pinned_route(slid, Subnet::lid(*node), &subnet.paths[*node as usize]);
+                let route =
+                    |node: &u32| pinned_route(slid, Subnet::lid(*node), &subnet.paths[*node as usize]);
                 let routes = nodes.iter().map(route).collect();
                 cases.push(Case { kind, hops, requests, routes, rounds: Vec::new() });
             }
@@ -124,13 +128,16 @@ fn one_round(client: &mut EngineClient, case: &Case, count: u32) -> Result<Summa
     let few = time(client, "cached", false)?;
     set(&mut client.shard, false);
     if none != 0 || all < u64::from(count) || few != 0 {
-        return Err(BenchError::Wrong(format!("routes resolved {none}, {all} and {few} times in {count} each")));
+        return Err(BenchError::Wrong(format!(
+            "routes resolved {none}, {all} and {few} times in {count} each"
+        )));
     }
     Ok(summary)
 }
 
 fn engine_record(case: &Case) -> Record {
-    let name = format!("engine, {}, {} hops, {} destinations", case.kind.name(), case.hops, case.requests.len());
+    let name =
+        format!("engine, {}, {} hops, {} destinations", case.kind.name(), case.hops, case.requests.len());
     held(Record::from_rounds("pinned", &name, "", &case.rounds), "_ns", case.hops, 1.0)
 }
 

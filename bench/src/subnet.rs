@@ -92,7 +92,10 @@ impl Subnet {
 
     /// Nodes exactly `hops` from the adapter.
     pub fn at_distance(&self, hops: usize) -> impl Iterator<Item = u32> {
-        (0u32..).zip(&self.paths).filter(move |(_, path)| path.len() == hops && hops > 0).map(|(node, _)| node)
+        (0u32..)
+            .zip(&self.paths)
+            .filter(move |(_, path)| path.len() == hops && hops > 0)
+            .map(|(node, _)| node)
     }
 
     /// Programs every node.
@@ -141,8 +144,9 @@ impl Subnet {
         let topology: &Topology = &fabric.topology;
         let entries = (topology.nodes.len() + 1).next_multiple_of(BLOCK);
         let is_switch = |node: usize| topology.nodes[node].kind == NodeKind::Switch;
-        let mut tables: Vec<Vec<u8>> =
-            (0..topology.nodes.len()).map(|node| vec![255; if is_switch(node) { entries } else { 0 }]).collect();
+        let mut tables: Vec<Vec<u8>> = (0..topology.nodes.len())
+            .map(|node| vec![255; if is_switch(node) { entries } else { 0 }])
+            .collect();
         for (id, path) in (0u32..).zip(&self.paths).filter(|(_, path)| !path.is_empty()) {
             let mut at = fabric.host as usize;
             for port in path {

@@ -29,11 +29,11 @@ use crate::scenario::Options;
 use crate::subnet::Subnet;
 use crate::tables::{Publisher, RouteSpec, set_route};
 
-mod control;
-mod whole;
+pub mod control;
+pub mod whole;
 
 /// Hosts up to six hops away, few enough to be programmed through the rings.
-const HOSTS_128: &str = "builtin:fat-tree,radix=8,levels=3";
+pub(crate) const HOSTS_128: &str = "builtin:fat-tree,radix=8,levels=3";
 /// Routes of the tables that are changed under traffic.
 const ROUTES: u32 = 1024;
 /// Requests on their way at full rate.
@@ -46,18 +46,27 @@ const PUBLICATIONS: f64 = 200_000.0;
 /// # Errors
 /// See [`BenchError`].
 pub fn run(options: &Options) -> Result<Vec<Record>, BenchError> {
+    on_the_client_core(|cores| {
+        let mut records = vec![look(options)?];
+        records.extend(under_traffic(options, cores)?);
+        Ok(records)
+    })
+}
+
+/// Runs `measure` on a thread of its own that is pinned to the client's core, so that the pinning ends with it.
+pub(crate) fn on_the_client_core(
+    measure: impl FnOnce(Cores) -> Result<Vec<Record>, BenchError> + Send,
+) -> Result<Vec<Record>, BenchError> {
     let cores = Cores::choose()?;
-    // a thread of its own, so that the pinning ends with it
     std::thread::scope(|scope| {
-        let measure = || {
+        let pinned = || {
             pin_thread(cores.client);
-            let mut records = vec![look(options)?];
-            records.extend(under_traffic(options, cores)?);
-            records.extend(whole::run(options, cores)?);
-            records.extend(control::run(options, cores)?);
-            Ok(records)
+            measure(cores)
         };
-        scope.spawn(measure).join().unwrap_or_else(|_| Err(BenchError::Wrong("the client panicked".to_owned())))
+        scope
+            .spawn(pinned)
+            .join()
+            .unwrap_or_else(|_| Err(BenchError::Wrong("the client panicked".to_owned())))
     })
 }
 
@@ -104,9 +113,11 @@ fn look(options: &Options) -> Result<Record, BenchError> {
     drop(publisher);
     let record = Record::from_rounds("table", "look at an unchanged table", "ns", &rounds);
     let (one, many) = (record.median("burst_1_ns"), record.median("burst_32_ns_per_mad"));
-    Ok(record
-        .held_to(Bar::at_most("look at burst 1, ns", one, 3.0))
-        .held_to(Bar::at_most("look at burst 32, ns per MAD", many, 1.0)))
+    Ok(record.held_to(Bar::at_most("look at burst 1, ns", one, 3.0)).held_to(Bar::at_most(
+        "look at burst 32, ns per MAD",
+        many,
+        1.0,
+    )))
 }
 
 /// A plane with a subnet, and a client of its first host.
@@ -130,14 +141,18 @@ impl Rig {
         })?;
         let mut client = PlaneClient::attach(plane.paths(), "", 0)?;
         subnet.bring_up(&fabric, &mut client)?;
-        let node = subnet.at_distance(6).next().ok_or_else(|| BenchError::Usage("no host at 6 hops".to_owned()))?;
+        let node =
+            subnet.at_distance(6).next().ok_or_else(|| BenchError::Usage("no host at 6 hops".to_owned()))?;
         let query = client.query(Kind::Smp, Subnet::lid(node), Subnet::guid(&fabric, node));
         let path = subnet.paths[node as usize].clone();
         Ok(Self { plane, client, query, path, pair: (Subnet::lid(fabric.host), Subnet::lid(node)) })
     }
 
     /// The route of the MADs, then others that nobody uses.
-    fn fill(&self, mut set: impl FnMut(u32, &RouteSpec<'_>) -> Result<(), BenchError>) -> Result<(), BenchError> {
+    fn fill(
+        &self,
+        mut set: impl FnMut(u32, &RouteSpec<'_>) -> Result<(), BenchError>,
+    ) -> Result<(), BenchError> {
         (0..ROUTES).try_for_each(|index| set(index, &self.spec(index, 0)))
     }
 
@@ -261,10 +276,13 @@ fn singles(
         rounds.push(summary);
     }
     shown.sync()?;
-    let record = Record::from_rounds("table", "single routes published at full rate of the worker", "", &rounds);
+    let record =
+        Record::from_rounds("table", "single routes published at full rate of the worker", "", &rounds);
     let metric = "per_second_median_stretch";
-    let kept =
-        Spread::quotient(record.rounds(&format!("shown_{metric}")), record.rounds(&format!("unread_{metric}")));
+    let kept = Spread::quotient(
+        record.rounds(&format!("shown_{metric}")),
+        record.rounds(&format!("unread_{metric}")),
+    );
     let fall = Spread::new(kept.rounds.iter().map(|kept| (1.0 - kept) * 100.0).collect());
     let bars = [
         Bar::at_least(
@@ -275,7 +293,9 @@ fn singles(
         Bar::at_most("fall of the worker's throughput, percent", fall.median, 10.0),
     ];
     let record = bars.into_iter().fold(record, Record::held_to);
-    Ok(record.with("fall_percent", fall).noting("one core sends, checks and publishes; 'unread' publishes as much to nobody"))
+    Ok(record
+        .with("fall_percent", fall)
+        .noting("one core sends, checks and publishes; 'unread' publishes as much to nobody"))
 }
 
 /// A stretch of measuring after each reload.
@@ -322,14 +342,15 @@ fn reloads(
         }
         rounds.push(summary);
     }
-    let record = Record::from_rounds("table", "1,024 routes reloaded at full rate of the worker", "ns", &rounds);
+    let record =
+        Record::from_rounds("table", "1,024 routes reloaded at full rate of the worker", "ns", &rounds);
     let growth = Spread::quotient(record.rounds("with_p99.9"), record.rounds("without_p99.9"));
     let growth = Spread::new(growth.rounds.iter().map(|ratio| (ratio - 1.0) * 100.0).collect());
     let bar = Bar::at_most("growth of p99.9 by a reload, percent", growth.median, 20.0);
-    Ok(record
-        .with("growth_percent_p99.9", growth)
-        .held_to(bar)
-        .noting(format!("{DEPTH} in flight; one reload every {} ms; 'without' reloads a table that nobody reads", WINDOW.as_millis())))
+    Ok(record.with("growth_percent_p99.9", growth).held_to(bar).noting(format!(
+        "{DEPTH} in flight; one reload every {} ms; 'without' reloads a table that nobody reads",
+        WINDOW.as_millis()
+    )))
 }
 
 /// Latency of each request of a stream that lasts `window`.
@@ -394,7 +415,12 @@ fn applied(options: &Options, rig: &mut Rig, shown: &mut Publisher) -> Result<Re
         summary.values.extend(times.summary(None).values);
         rounds.push(summary);
     }
-    let record = Record::from_rounds("table", "one route from change to applied, publisher in the client", "ns", &rounds);
+    let record = Record::from_rounds(
+        "table",
+        "one route from change to applied, publisher in the client",
+        "ns",
+        &rounds,
+    );
     let p99 = record.median("p99");
     Ok(record.held_to(Bar::at_most("change to applied, p99, ns", p99, 10_000.0)))
 }

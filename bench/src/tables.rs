@@ -9,6 +9,7 @@ use madplane_shm::process::incarnation;
 use madplane_shm::status::Status;
 use madplane_shm::sync::Ordering;
 use madplane_shm::table::publish::RoutePublisher;
+use madplane_shm::table::tenant::TenantEntry;
 use madplane_shm::table::{RouteEntry, TableOptions};
 
 use crate::by_lid::Patience;
@@ -62,6 +63,11 @@ impl Publisher {
         };
         self.ids += 1;
         set_route(&mut self.publisher, index, spec, self.ids)
+    }
+
+    /// Puts a tenant at `place`; shown with the next publication.
+    pub fn set_tenant(&mut self, place: u32, entry: &TenantEntry) {
+        self.publisher.set_tenant(place, entry);
     }
 
     /// Shows all changes and returns their generation.

@@ -129,8 +129,7 @@ impl Follower {
         let (reader, versions) = (&mut self.reader, &mut self.versions);
         for _ in 0..steps {
             if reader.advance(1, &mut |index, words| take(versions, index, words)).complete {
-                let done =
-                    Refresh { generation: reader.generation(), complete: true, ..Refresh::default() };
+                let done = Refresh { generation: reader.generation(), complete: true, ..Refresh::default() };
                 return self.check(done, history);
             }
         }

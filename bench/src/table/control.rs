@@ -22,7 +22,15 @@ use super::{HOSTS_128, whole};
 /// Longest time until madctld is ready.
 const READY_WITHIN: Duration = Duration::from_secs(20);
 
-pub(super) fn run(options: &Options, cores: Cores) -> Result<Vec<Record>, BenchError> {
+/// The scenario.
+///
+/// # Errors
+/// See [`BenchError`].
+pub fn run(options: &Options) -> Result<Vec<Record>, BenchError> {
+    super::on_the_client_core(|cores| through_madctld(options, cores))
+}
+
+fn through_madctld(options: &Options, cores: Cores) -> Result<Vec<Record>, BenchError> {
     let fabric = Fabric::from_spec(HOSTS_128)?;
     let plane = Plane::start(&PlaneOptions {
         fabric: fabric.spec.clone(),
@@ -60,7 +68,8 @@ fn changes(options: &Options, view: &View) -> Result<Record, BenchError> {
                     "replace": true,
                     "sync": turn == 2,
                 });
-                let (cmd, args) = if turn == 0 { ("control.status", Value::Null) } else { ("routes.add", args) };
+                let (cmd, args) =
+                    if turn == 0 { ("control.status", Value::Null) } else { ("routes.add", args) };
                 let start = Instant::now();
                 let _: Value = admin.ask(cmd, &args).map_err(|error| refused(&error))?;
                 times.record(nanoseconds(start.elapsed()));
@@ -73,7 +82,7 @@ fn changes(options: &Options, view: &View) -> Result<Record, BenchError> {
         }
         rounds.push(summary);
     }
-    let record = Record::from_rounds("table", "one route through madctld", "ns", &rounds);
+    let record = Record::from_rounds("table-control", "one route through madctld", "ns", &rounds);
     let beyond = |metric: &str| {
         let pair = |what: &str| record.rounds(&format!("{what}_{metric}")).to_vec();
         let (with, without) = (pair("add_sync"), pair("add"));
@@ -116,7 +125,7 @@ fn load(options: &Options, plane: &Plane, cores: Cores) -> Result<Record, BenchE
         }
         rounds.push(Summary::of("load_s", took.as_secs_f64()));
     }
-    let record = Record::from_rounds("table", "routes load of 65,536 with --sync", "s", &rounds);
+    let record = Record::from_rounds("table-control", "routes load of 65,536 with --sync", "s", &rounds);
     let seconds = record.median("load_s");
     Ok(record
         .held_to(Bar::at_most("routes load of 65,536, s", seconds, 0.5))

@@ -173,10 +173,11 @@ impl TableReader {
         routes: &mut impl FnMut(u32, Option<&RouteEntry>),
         tenants: &mut impl FnMut(u32, Option<&TenantEntry>),
     ) -> Refresh {
-        let done = self.reader.refresh(
-            &mut |place, words| accept_tenant(place, words, tenants),
-            &mut |index, words| accept_route(index, words, routes),
-        );
+        let done = self
+            .reader
+            .refresh(&mut |place, words| accept_tenant(place, words, tenants), &mut |index, words| {
+                accept_route(index, words, routes)
+            });
         done.into()
     }
 

@@ -205,6 +205,28 @@ fn key(slid: u16, dlid: u16) -> u32 {
     u32::from(slid) << 16 | u32::from(dlid)
 }
 
+/// Memory for the routes of a shard, touched when it is made: for whoever may allocate where a worker must not wait.
+#[derive(Debug, Default)]
+pub struct RouteRoom {
+    slots: Vec<Slot>,
+    cold: Vec<Cold>,
+    by_key: KeyIndex,
+}
+
+impl RouteRoom {
+    /// Room for the indices below `indices`.
+    pub fn new(indices: u32) -> Self {
+        let indices = indices.min(MAX_ROUTES) as usize;
+        let mut room = Self { slots: Vec::new(), cold: Vec::new(), by_key: KeyIndex::default() };
+        room.slots.resize(indices, Slot::vacant());
+        room.cold.resize(indices, Cold { route: PinnedRoute::default(), older: NO_ROUTE });
+        room.slots.clear();
+        room.cold.clear();
+        room.by_key.reserve(indices);
+        room
+    }
+}
+
 /// All routes of a shard.
 #[derive(Debug)]
 pub(crate) struct Routes {
@@ -304,12 +326,19 @@ impl Routes {
         self.slot(index).filter(|slot| slot.path_len != 0).map(|_| index)
     }
 
-    /// Makes room for the indices below `indices`.
-    pub(crate) fn reserve(&mut self, indices: u32) {
-        let indices = indices.min(MAX_ROUTES) as usize;
-        self.slots.reserve_exact(indices.saturating_sub(self.slots.len()));
-        self.cold.reserve_exact(indices.saturating_sub(self.cold.len()));
-        self.by_key.reserve(indices);
+    /// Moves the routes into `room` and leaves there the memory that they had. Cost: by routes.
+    pub(crate) fn move_into(&mut self, room: &mut RouteRoom) {
+        while self.slots.last().is_some_and(|slot| slot.path_len == 0) {
+            self.slots.pop();
+            self.cold.pop();
+        }
+        room.slots.append(&mut self.slots);
+        room.cold.append(&mut self.cold);
+        room.by_key.take_over(&self.by_key);
+        std::mem::swap(&mut self.slots, &mut room.slots);
+        std::mem::swap(&mut self.cold, &mut room.cold);
+        std::mem::swap(&mut self.by_key, &mut room.by_key);
+        self.changed();
     }
 
     /// Puts `route` at `index`, or takes away what is there; false if it is not a route.

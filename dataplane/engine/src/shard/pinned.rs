@@ -19,7 +19,9 @@ use super::gmp::{self, ENTERS_FREELY, LEAVES_FREELY};
 use crate::node::{PortCold, PortHot, REMOTE};
 use crate::packet::Packet;
 use crate::partition::p_key_matches;
-use crate::pinned::table::{CLEAN_ALL, CLEAN_GMP, CLEAN_REVERSE_SHIFT, CLEAN_SMP, Hop, NO_ORIGIN, Slot};
+use crate::pinned::table::{
+    CLEAN_ALL, CLEAN_GMP, CLEAN_REVERSE_SHIFT, CLEAN_SMP, Hop, NO_ORIGIN, RouteRoom, Slot,
+};
 use crate::pinned::{MAX_ROUTES, OnBroken, Pin, PinnedActivity, PinnedRoute, Place};
 use crate::sink::Sink;
 use crate::smi::{self, MGMT_CLASS, SmiNode, Verdict};
@@ -64,9 +66,10 @@ impl Shard {
         self.pinned.activity
     }
 
-    /// Makes room for the route indices below `indices`, so that setting those routes does not move the others.
-    pub fn reserve_routes(&mut self, indices: u32) {
-        self.pinned.reserve(indices);
+    /// Moves the routes into `room`, where setting a route allocates nothing unless its path is long; the memory that
+    /// they had is left in its place. Cost: by routes.
+    pub fn move_routes_into(&mut self, room: &mut RouteRoom) {
+        self.pinned.move_into(room);
     }
 
     /// The state of port `at`, or what it lets pass, has changed.
