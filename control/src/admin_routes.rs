@@ -75,7 +75,7 @@ impl RouteAction {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct AddArgs {
+pub(crate) struct AddArgs {
     route: RawRoute,
     #[serde(default)]
     replace: bool,
@@ -114,7 +114,7 @@ struct LoadArgs {
 /// Reads a command about routes; `None` if it is about something else.
 pub(crate) fn understand(cmd: &str, args: Value) -> Option<Result<RouteAction, String>> {
     Some(match cmd {
-        "routes.add" => add(args),
+        "routes.add" => crate::admin::arguments(cmd, args).and_then(add),
         "routes.del" => crate::admin::arguments(cmd, args)
             .map(|DelArgs { slid, dlid, sync }| RouteAction::Remove { key: (slid, dlid), sync }),
         "routes.flush" if args.is_null() => Ok(RouteAction::Flush { sync: false }),
@@ -128,8 +128,8 @@ pub(crate) fn understand(cmd: &str, args: Value) -> Option<Result<RouteAction, S
     })
 }
 
-fn add(args: Value) -> Result<RouteAction, String> {
-    let AddArgs { route, replace, sync } = crate::admin::arguments("routes.add", args)?;
+pub(crate) fn add(args: AddArgs) -> Result<RouteAction, String> {
+    let AddArgs { route, replace, sync } = args;
     let route = Route::try_from(route).map_err(|error| error.to_string())?;
     Ok(RouteAction::Add { route, replace, sync })
 }

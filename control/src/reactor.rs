@@ -24,8 +24,9 @@ use rustix::fs::inotify;
 use serde_json::Value;
 use tracing::{debug, info, warn};
 
-use crate::admin::{self, Action, ControlStatus, Done, Reply};
+use crate::admin::{self, Action, ControlStatus, Done};
 use crate::admin_peer::{AdminPeer, PeerState};
+use crate::answer::Answer;
 use crate::plane_link::{Change, LinkSources, PlaneLink};
 use crate::poller::{Interest, Poller, Ready};
 use crate::publish::Capacities;
@@ -294,7 +295,7 @@ impl Reactor {
                 let lost: Vec<UnderWay> = self.under_way.drain().map(|(_, command)| command).collect();
                 for command in lost {
                     let error = "the plane went away before it answered; whether it was done is not known";
-                    self.answer(command.peer, &Reply::failed(command.id, error), true);
+                    self.answer(command.peer, &Answer::failed(command.id, error), true);
                 }
             }
         }
@@ -320,12 +321,12 @@ impl Reactor {
         let text = done.text();
         let reply = if done.status == 0 {
             let node_guid = format!("{:#018x}", done.node_guid);
-            Reply::done(command.id, &Done { node_guid, port: done.port, text })
+            Answer::done(&command.id, &Done { node_guid, port: done.port, text })
         } else if text.is_empty() {
             let errno = i32::try_from(done.status).unwrap_or(0);
-            Reply::failed(command.id, io::Error::from_raw_os_error(errno).to_string())
+            Answer::failed(command.id, io::Error::from_raw_os_error(errno).to_string())
         } else {
-            Reply::failed(command.id, text)
+            Answer::failed(command.id, text)
         };
         self.answer(command.peer, &reply, true);
     }
@@ -337,7 +338,7 @@ impl Reactor {
             let Some(command) = self.under_way.remove(&id) else { continue };
             let seconds = COMMAND_WITHIN.as_secs();
             let error = format!("the plane has not answered within {seconds} s; see its log");
-            self.answer(command.peer, &Reply::failed(command.id, error), true);
+            self.answer(command.peer, &Answer::failed(command.id, error), true);
         }
         if self.listening.is_err_and(|until| until <= now)
             && self.poller.add(&self.listener, LISTENER, Interest::READ).is_ok()
@@ -420,7 +421,7 @@ impl Reactor {
                 PeerState::Idle => break,
                 PeerState::Finished => return self.close(token),
                 PeerState::TooLong(error) => {
-                    self.answer(token, &Reply::failed(Value::Null, error.to_string()), false);
+                    self.answer(token, &Answer::failed(Value::Null, error.to_string()), false);
                 }
                 PeerState::Line(line) => {
                     let may_change = peer.may_change();
@@ -446,23 +447,24 @@ impl Reactor {
         may_change: bool,
         under_way: usize,
         now: Instant,
-    ) -> Option<Reply> {
+    ) -> Option<Answer> {
         let (id, action) = match admin::parse(line) {
             Ok(request) => request,
-            Err(reply) => return Some(*reply),
+            Err(reply) => return Some(Answer::from(*reply)),
         };
         let changes = match &action {
-            Action::Status => return Some(Reply::done(id, &self.status())),
+            Action::Ping => return Some(Answer::done(&id, &serde_json::json!({}))),
+            Action::Status => return Some(Answer::done(&id, &self.status())),
             Action::Plane { changes, .. } => *changes,
             Action::Bind { .. } => true,
             Action::Routes(action) => action.changes(),
             Action::Tenants(action) => action.changes(),
         };
         if changes && !may_change {
-            return Some(Reply::failed(id, "only root and the user who runs madctld may change the plane"));
+            return Some(Answer::failed(id, "only root and the user who runs madctld may change the plane"));
         }
         if under_way >= MAX_UNDER_WAY {
-            return Some(Reply::failed(
+            return Some(Answer::failed(
                 id,
                 format!("more than {MAX_UNDER_WAY} commands under way; wait for answers"),
             ));
@@ -472,7 +474,7 @@ impl Reactor {
             Action::Plane { kind, value, selector, .. } => {
                 let command = Command::about(number, kind, value, &selector);
                 let Some(command) = command else {
-                    return Some(Reply::failed(id, "the name of a node is longer than 192 bytes"));
+                    return Some(Answer::failed(id, "the name of a node is longer than 192 bytes"));
                 };
                 command
             }
@@ -480,7 +482,7 @@ impl Reactor {
                 // the plane counts from 0
                 let slot = session.saturating_sub(1);
                 let Some(command) = Command::bind_session(number, slot, &path, drop_broken) else {
-                    return Some(Reply::failed(id, "a path has 1 to 63 ports"));
+                    return Some(Answer::failed(id, "a path has 1 to 63 ports"));
                 };
                 command
             }
@@ -492,10 +494,10 @@ impl Reactor {
                 let reply = self.routes.carry_out_tenants(peer, id, action, now);
                 return self.unless_waiting(peer, reply);
             }
-            Action::Status => return None,
+            Action::Status | Action::Ping => return None,
         };
         if let Err(error) = self.link.send(&command) {
-            return Some(Reply::failed(id, error.to_string()));
+            return Some(Answer::failed(id, error.to_string()));
         }
         self.next_command += 1;
         self.under_way.insert(number, UnderWay { peer, id, until: now + COMMAND_WITHIN });
@@ -510,7 +512,7 @@ impl Reactor {
     }
 
     /// Remembers that a client waits for an answer, if it has not got one yet.
-    fn unless_waiting(&mut self, peer: u64, reply: Option<Reply>) -> Option<Reply> {
+    fn unless_waiting(&mut self, peer: u64, reply: Option<Answer>) -> Option<Answer> {
         if reply.is_none()
             && let Some(peer) = self.peers.get_mut(&peer)
         {
@@ -533,9 +535,9 @@ impl Reactor {
     }
 
     /// Gives a reply to a client, if it is still there.
-    fn answer(&mut self, token: u64, reply: &Reply, was_under_way: bool) {
+    fn answer(&mut self, token: u64, reply: &Answer, was_under_way: bool) {
         let Some(peer) = self.peers.get_mut(&token) else { return };
-        peer.reply(&reply.to_line());
+        peer.reply(reply.line());
         if was_under_way {
             peer.command_answered();
             // it may be finished with that, or have more lines than there was room for

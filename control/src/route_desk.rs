@@ -15,9 +15,9 @@ use madplane_shm::sync::Ordering::{Acquire, Relaxed};
 use serde_json::Value;
 use tracing::{debug, error, warn};
 
-use crate::admin::Reply;
 use crate::admin_routes::{Latency, RouteAction, RoutesDone, RoutesStats};
 use crate::admin_tenants::TenantsDone;
+use crate::answer::Answer;
 use crate::publish::{Arrival, Capacities, Landed, Level, Levels, Publisher, Tuning};
 use crate::routes::{self, Route, SoftwareTable, TableError};
 use crate::tenants::{Tenant, TenantTable};
@@ -55,15 +55,15 @@ enum Change {
 
 impl Change {
     /// The answer to who wanted it.
-    fn reply(self, id: Value, arrival: Option<Arrival>) -> Reply {
+    fn answer(self, id: &Value, arrival: Option<Arrival>) -> Answer {
         let synced = arrival.is_some();
         let Arrival { workers, latency_ns: hw_sync_latency_ns } = arrival.unwrap_or_default();
         match self {
             Self::Routes(done) => {
-                Reply::done(id, &RoutesDone { synced, workers, hw_sync_latency_ns, ..done })
+                Answer::done(id, &RoutesDone { synced, workers, hw_sync_latency_ns, ..done })
             }
             Self::Tenants(done) => {
-                Reply::done(id, &TenantsDone { synced, workers, hw_sync_latency_ns, ..done })
+                Answer::done(id, &TenantsDone { synced, workers, hw_sync_latency_ns, ..done })
             }
         }
     }
@@ -140,9 +140,9 @@ impl RouteDesk {
     }
 
     /// Carries out a request about routes; the reply, unless the workers have to have it first.
-    pub fn carry_out(&mut self, peer: u64, id: Value, action: RouteAction, now: Instant) -> Option<Reply> {
+    pub fn carry_out(&mut self, peer: u64, id: Value, action: RouteAction, now: Instant) -> Option<Answer> {
         let changed = match action {
-            RouteAction::Stats => return Some(Reply::done(id, &self.stats())),
+            RouteAction::Stats => return Some(Answer::done(&id, &self.stats())),
             RouteAction::Sync => Ok((RoutesDone::default(), true)),
             RouteAction::Add { route, replace, sync } => {
                 self.add(vec![route], replace).map_err(|refused| refused.1).map(|done| (done, sync))
@@ -159,7 +159,7 @@ impl RouteDesk {
                 let staged = self.staged.entry(peer).or_default();
                 staged.extend(lines);
                 if more && staged.len() <= self.table.capacity() as usize {
-                    return Some(Reply::done(id, &self.describe(RoutesDone::default())));
+                    return Some(Answer::done(&id, &self.describe(RoutesDone::default())));
                 }
                 // a file with more lines than there are places cannot be applied whatever follows
                 self.load(peer, replace).map(|done| (done, sync))
@@ -167,25 +167,34 @@ impl RouteDesk {
         };
         match changed {
             Ok((done, sync)) => self.bring(peer, id, Change::Routes(done), sync, now),
-            Err(text) => Some(Reply::failed(id, text)),
+            Err(text) => Some(Answer::failed(id, text)),
         }
     }
 
     /// Publishes a change at once or lets it wait for others; the reply, unless the workers have to have it first.
-    fn bring(&mut self, peer: u64, id: Value, change: Change, sync: bool, now: Instant) -> Option<Reply> {
+    fn bring(&mut self, peer: u64, id: Value, change: Change, sync: bool, now: Instant) -> Option<Answer> {
         if !sync {
             self.publisher.note_changes(self.table.changed() + self.tenants.changed(), now);
             let change = self.describe_change(change);
             if self.publisher.is_due(now) {
                 self.publish(now);
             }
-            return Some(change.reply(id, None));
+            return Some(change.answer(&id, None));
         }
         let generation = self.publish(now);
         let change = self.describe_change(change);
         let levels = self.applied();
         if !self.publisher.follow_up(&levels, now) {
-            return Some(change.reply(id, Some(Arrival { workers: levels.len(), latency_ns: None })));
+            return Some(change.answer(&id, Some(Arrival { workers: levels.len(), latency_ns: None })));
+        }
+        if self.waiting.is_empty() {
+            // workers that poll need less time than this thread's way through its loop
+            let status = self.status.as_ref();
+            let landed = self.publisher.look(|| applied(status), now);
+            landed.iter().for_each(|landed| self.note(landed));
+            if let Some(landed) = landed.last().filter(|landed| landed.generation >= generation) {
+                return Some(settled(id, change, landed));
+            }
         }
         self.waiting.push(Waiting { peer, id, generation, change });
         None
@@ -285,7 +294,7 @@ impl RouteDesk {
     }
 
     /// Does what has become due; replies to those who waited.
-    pub fn on_time(&mut self, now: Instant) -> Vec<(u64, Reply)> {
+    pub fn on_time(&mut self, now: Instant) -> Vec<(u64, Answer)> {
         if self.publisher.is_due(now) {
             self.publish(now);
         }
@@ -294,7 +303,8 @@ impl RouteDesk {
         landed.into_iter().flat_map(|landed| self.on_landed(&landed)).collect()
     }
 
-    fn on_landed(&mut self, landed: &Landed) -> Vec<(u64, Reply)> {
+    /// Logs what became of a publication.
+    fn note(&mut self, landed: &Landed) {
         match &landed.outcome {
             Ok(arrival) => {
                 debug!(landed.generation, arrival.workers, arrival.latency_ns, "routes are with the workers");
@@ -307,19 +317,16 @@ impl RouteDesk {
                 }
             }
         }
-        let mut replies = Vec::new();
+    }
+
+    fn on_landed(&mut self, landed: &Landed) -> Vec<(u64, Answer)> {
+        self.note(landed);
         let (now, later): (Vec<Waiting>, _) = std::mem::take(&mut self.waiting)
             .into_iter()
             .partition(|waiting| waiting.generation <= landed.generation);
         self.waiting = later;
-        for Waiting { peer, id, change, .. } in now {
-            let reply = match &landed.outcome {
-                Ok(arrival) => change.reply(id, Some(*arrival)),
-                Err(late) => Reply::failed(id, late.to_string()),
-            };
-            replies.push((peer, reply));
-        }
-        replies
+        let answer = |Waiting { peer, id, change, .. }: Waiting| (peer, settled(id, change, landed));
+        now.into_iter().map(answer).collect()
     }
 
     /// When [`RouteDesk::on_time`] wants to be called next.
@@ -334,6 +341,14 @@ impl RouteDesk {
 
     fn applied(&self) -> Levels {
         applied(self.status.as_ref())
+    }
+}
+
+/// The answer to who waited for a publication.
+fn settled(id: Value, change: Change, landed: &Landed) -> Answer {
+    match &landed.outcome {
+        Ok(arrival) => change.answer(&id, Some(*arrival)),
+        Err(late) => Answer::failed(id, late.to_string()),
     }
 }
 

@@ -8,10 +8,11 @@
 //! What it does not do: write shared memory ([`crate::publish`]), read text ([`spec`]), look at the fabric
 //! ([`crate::fabric_path`]).
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashSet};
 
 pub use madctl::route as spec;
 pub use madctl::route::{Key, OnBroken, RawRoute, Route, RouteError, show_key};
+use rustc_hash::FxHashMap;
 
 /// Most places of a table.
 pub const MAX_CAPACITY: u32 = 65_536;
@@ -96,7 +97,7 @@ pub struct Placed {
 #[derive(Debug)]
 pub struct SoftwareTable {
     places: Vec<Option<Placed>>,
-    by_key: HashMap<Key, u32>,
+    by_key: FxHashMap<Key, u32>,
     free: BTreeSet<u32>,
     changed: BTreeSet<u32>,
     version: u64,
@@ -108,7 +109,7 @@ impl SoftwareTable {
     pub fn new(capacity: u32) -> Self {
         Self {
             places: (0..capacity).map(|_| None).collect(),
-            by_key: HashMap::new(),
+            by_key: FxHashMap::default(),
             free: (0..capacity).collect(),
             changed: BTreeSet::new(),
             version: 0,
@@ -173,13 +174,15 @@ impl SoftwareTable {
     }
 
     fn check(&self, changes: &[Change]) -> Result<(), Refused> {
-        let mut touched: HashMap<Key, bool> = HashMap::with_capacity(changes.len());
+        // a single change cannot meet itself
+        let alone = changes.len() == 1;
+        let mut touched: HashSet<Key> = HashSet::with_capacity(if alone { 0 } else { changes.len() });
         let mut free = self.free.len();
         for (position, change) in changes.iter().enumerate() {
             let refuse = |why| Err(Refused { position, why });
             match change {
                 Change::Remove(key) => {
-                    if touched.insert(*key, false).is_some() {
+                    if !alone && !touched.insert(*key) {
                         return refuse(TableError::Twice(*key));
                     }
                     if !self.by_key.contains_key(key) {
@@ -189,7 +192,7 @@ impl SoftwareTable {
                 }
                 Change::Add { route, replace, .. } => {
                     let key = route.key();
-                    if touched.insert(key, true).is_some() {
+                    if !alone && !touched.insert(key) {
                         return refuse(TableError::Twice(key));
                     }
                     match self.find(key) {

@@ -298,3 +298,48 @@ fn a_log_in_json_is_one_document_a_line() {
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert!(lines.iter().any(|line| line["fields"]["message"] == "connected to the plane"), "{text}");
 }
+
+#[test]
+fn a_madctld_started_by_hand_serves_the_plane_that_the_environment_names() {
+    let bed = Bed::new();
+    let start = |name: Option<&str>, options: &[&str]| {
+        let mut process = bed.program(env!("CARGO_BIN_EXE_madctld"));
+        process.args(options).stderr(std::process::Stdio::null());
+        if let Some(name) = name {
+            process.env("MADPLANE_NAME", name);
+        }
+        support::Daemon { child: process.spawn().unwrap() }
+    };
+    let socket = |name: &str| bed.root().join("run").join(name).join("admin.sock");
+    let _by_environment = start(Some("other"), &[]);
+    eventually("it serves the plane named there", || socket("other").exists());
+    let _by_option = start(Some("other"), &["--name", "third"]);
+    eventually("an option goes before", || socket("third").exists());
+    let _by_default = start(Some(""), &[]);
+    eventually("an empty one names none", || socket("default").exists());
+}
+
+#[test]
+fn refusals_are_logged_as_json_once_a_second_with_the_number_left_out() {
+    let bed = Bed::new();
+    let mut process = bed.program(env!("CARGO_BIN_EXE_madctld"));
+    process.args(["--name", NAME, "--log-format", "json", "--dr-table-max", "1"]);
+    let mut daemon = support::Daemon { child: process.stderr(std::process::Stdio::piped()).spawn().unwrap() };
+    eventually("madctld listens", || bed.connect().is_some());
+    let mut admin = Admin::new(&bed);
+    for dlid in 2..50 {
+        admin.ask(&format!(
+            r#"{{"v":1,"cmd":"routes.add","args":{{"route":{{"slid":1,"dlid":{dlid},"path":[1]}},"sync":true}}}}"#
+        ));
+    }
+    let log = daemon.child.stderr.take().unwrap();
+    assert_eq!(daemon.end(), Some(0));
+    let text = std::io::read_to_string(log).unwrap();
+    let lines: Vec<serde_json::Value> =
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let full = |line: &&serde_json::Value| {
+        line["fields"]["message"] == "DR table full (max=1), refusing route" && line["level"] == "WARN"
+    };
+    let logged = lines.iter().filter(full).count();
+    assert!((1..10).contains(&logged), "{text}");
+}

@@ -207,9 +207,13 @@ impl Lids {
     }
 
     fn ask(&self, method: u8, path: &[u8], port: u8, data: &[u8; 64]) -> [u8; 64] {
+        self.smp(method, madplane_wire::smp::attr::PORT_INFO, port.into(), path, data)
+    }
+
+    fn smp(&self, method: u8, attribute: u16, modifier: u32, path: &[u8], data: &[u8; 64]) -> [u8; 64] {
         let mut mad = [0u8; 256];
         let mut smp = madplane_wire::smp::SmpMut::new(&mut mad);
-        smp.init_directed(method, madplane_wire::smp::attr::PORT_INFO, port.into(), 7, path);
+        smp.init_directed(method, attribute, modifier, 7, path);
         smp.data_mut().copy_from_slice(data);
         let envelope = madplane_client::Envelope { slid: 0xffff, dlid: 0xffff, ..Default::default() };
         let outgoing = madplane_client::Outgoing {
@@ -300,4 +304,89 @@ fn routes_are_found_and_traced_with_the_lids_and_states_of_the_running_fabric() 
         synced.starts_with("routes published; 3 of 1024") && synced.contains("is with 1 worker"),
         "{synced}"
     );
+}
+
+/// What OpenSM programs from a file is what this side reads in it, P_Keys that it makes up included.
+#[test]
+fn partitions_are_those_that_opensm_programs() {
+    use madctl::tenant::partitions::{DEFAULT_P_KEY, Membership, Partition, Partitions, PortKind};
+    let Some(bed) = bed() else { return };
+    let library = std::path::Path::new(env!("CARGO_BIN_EXE_madctl")).with_file_name("libmadplane_umad.so");
+    if !library.is_file() || bed.program("opensm").arg("--version").output().is_err() {
+        println!("skipped: needs opensm, and libmadplane_umad.so beside madctl");
+        return;
+    }
+    let _running = Running(&bed);
+    up(&bed);
+    let lids = Lids::open(&bed);
+    // two adapters beside the first node, and their switches; NodeInfo names the port that was asked
+    let ports: Vec<(u64, PortKind, &[u8])> = [
+        (&[][..], PortKind::Ca),
+        (&[1, 4], PortKind::Ca),
+        (&[1, 1, 3], PortKind::Ca),
+        (&[1], PortKind::Switch),
+        (&[1, 1], PortKind::Switch),
+    ]
+    .into_iter()
+    .map(|(path, kind)| {
+        let info = lids.smp(1, madplane_wire::smp::attr::NODE_INFO, 0, path, &[0; 64]);
+        (u64::from_be_bytes(info[20..28].try_into().unwrap()), kind, path)
+    })
+    .collect();
+    let (own, near, far) = (ports[0].0, ports[1].0, ports[2].0);
+    let text = format!(
+        "Default=0x7fff,ipoib : ALL=limited, ALL_SWITCHES=full, SELF=full ;\n\
+         made : {near:#x}=full, {far:#x} ;\n\
+         given = 0x0001 : {own:#x}=full ; # takes the one that was made up: it is the same partition\n\
+         second , defmember=full : ALL_CAS, {far:#x}=limi ;\n\
+         0x8030 : {near:#x}=both, SELF ;\n\
+         made : {own:#x} ;\n\
+         nobody = 0x44 : ;\n"
+    );
+    let conf = bed.root().join("partitions.conf");
+    std::fs::write(&conf, &text).unwrap();
+    let partitions = Partitions::parse(&text).unwrap();
+    let keys: Vec<(&str, u16)> = partitions.iter().map(|p| (p.name(), p.p_key())).collect();
+    assert_eq!(
+        keys,
+        [("Default", DEFAULT_P_KEY), ("made", 1), ("second", 2), ("0030", 0x30), ("nobody", 0x44)]
+    );
+    let log = bed.root().join("opensm.log");
+    let mut opensm = bed.program(env!("CARGO_BIN_EXE_madctl"));
+    opensm
+        .args([
+            "run",
+            "--name",
+            NAME,
+            "--",
+            "opensm",
+            "-f",
+            log.to_str().unwrap(),
+            "-P",
+            conf.to_str().unwrap(),
+        ])
+        .env("OSM_CACHE_DIR", bed.root())
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null());
+    let _opensm = support::Daemon { child: opensm.spawn().unwrap() };
+    let programmed = |path: &[u8]| {
+        let table = lids.smp(1, madplane_wire::smp::attr::PKEY_TABLE, 0, path, &[0; 64]);
+        let entries = table.as_chunks::<2>().0.iter().map(|entry| u16::from_be_bytes(*entry));
+        let mut entries: Vec<u16> = entries.filter(|entry| entry & 0x7fff != 0).collect();
+        entries.sort_unstable();
+        entries
+    };
+    for (guid, kind, path) in ports {
+        let key = |partition: &Partition| match partition.membership(guid, kind, own)? {
+            Membership::Limited => Some(partition.p_key()),
+            Membership::Full => Some(partition.p_key() | 0x8000),
+        };
+        let mut expected: Vec<u16> = partitions.iter().filter_map(key).collect();
+        expected.sort_unstable();
+        let until = std::time::Instant::now() + support::PATIENCE;
+        while programmed(path) != expected && std::time::Instant::now() < until {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        assert_eq!(programmed(path), expected, "port {guid:#x} by {path:?}");
+    }
 }

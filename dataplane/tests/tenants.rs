@@ -1,7 +1,7 @@
 //! A real plane and who may be whom on it: users, tenants, agents, the SM bit, control, paths, the log.
 //!
 //! Other users are played by this program itself, started again under another uid; that needs root and is skipped otherwise.
-#![allow(clippy::unwrap_used, reason = "this is a test")]
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "this is a test")]
 
 use std::fs::File;
 use std::os::unix::fs::PermissionsExt;

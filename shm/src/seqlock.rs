@@ -444,7 +444,7 @@ impl<M: TableMemory> Reader<M> {
     fn stage(&mut self, view: View, index: u32) -> bool {
         let record = self.memory.record(bank_of(view.generation), index);
         let unchanged = record[VERSION].load(Ordering::Relaxed) == self.versions[index as usize];
-        // an entry that was staged is staged again even if it now is what was delivered before
+        // an entry that was staged is staged again, whatever it says: nothing here has to rely on versions that only grow
         (unchanged && !self.staging.holds(index)) || self.staging.put::<M>(index, record)
     }
 

@@ -11,8 +11,8 @@ use serde_json::Value;
 use tracing::info;
 
 use super::{Change, RouteDesk};
-use crate::admin::Reply;
 use crate::admin_tenants::{TenantAction, TenantUse, TenantsDone, TenantsShown};
+use crate::answer::Answer;
 use crate::cli::output::count;
 use crate::routes;
 use crate::tenants::{self, RawTenant, TableError, Tenant};
@@ -28,12 +28,12 @@ impl RouteDesk {
         id: Value,
         action: TenantAction,
         now: Instant,
-    ) -> Option<Reply> {
+    ) -> Option<Answer> {
         let changed = match action {
             TenantAction::Show { name, from } => {
                 return Some(match self.show_tenants(name.as_deref(), from) {
-                    Ok(shown) => Reply::done(id, &shown),
-                    Err(text) => Reply::failed(id, text),
+                    Ok(shown) => Answer::done(&id, &shown),
+                    Err(text) => Answer::failed(id, text),
                 });
             }
             TenantAction::Add { tenant, replace, sync } => {
@@ -47,14 +47,14 @@ impl RouteDesk {
                 let staged = self.staged_tenants.entry(peer).or_default();
                 staged.extend(lines);
                 if more && staged.len() <= self.tenants.capacity() as usize {
-                    return Some(Reply::done(id, &self.describe_tenants(TenantsDone::default())));
+                    return Some(Answer::done(&id, &self.describe_tenants(TenantsDone::default())));
                 }
                 self.load_tenants(peer, replace).map(|done| (done, sync))
             }
         };
         match changed {
             Ok((done, sync)) => self.bring(peer, id, Change::Tenants(done), sync, now),
-            Err(text) => Some(Reply::failed(id, text)),
+            Err(text) => Some(Answer::failed(id, text)),
         }
     }
 

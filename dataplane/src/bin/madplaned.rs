@@ -43,6 +43,9 @@ struct Arguments {
     /// Refuse a topology file that needs repairs.
     #[arg(long)]
     strict: bool,
+    /// How log lines on standard error look.
+    #[arg(long, value_enum, default_value_t = LogFormat::Plain)]
+    log_format: LogFormat,
     /// Print the effective configuration and exit.
     #[arg(long)]
     print_config: bool,
@@ -51,11 +54,23 @@ struct Arguments {
     ready_fd: Option<u32>,
 }
 
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum LogFormat {
+    /// Text, a line each.
+    Plain,
+    /// A JSON object a line.
+    Json,
+}
+
 fn main() -> ExitCode {
     let started = Instant::now();
     let arguments = Arguments::parse();
     // plain text, no colours: the daemon's standard error is usually a file
-    tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false).init();
+    let log = tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false);
+    match arguments.log_format {
+        LogFormat::Plain => log.init(),
+        LogFormat::Json => log.json().init(),
+    }
     let mut ready = arguments.ready_fd.and_then(open_ready);
     match run(arguments, started, &mut ready) {
         Ok(()) => ExitCode::SUCCESS,

@@ -143,8 +143,6 @@ impl Shard {
     }
 
     /// Pins by the LIDs of the packet: a load of both together would wait for the stores just made.
-    ///
-    /// Where the whole path lies in this shard and is open, the packet is taken to its end at once.
     #[inline(always)]
     fn pin_by_key<S: Sink>(
         &mut self,
@@ -156,18 +154,64 @@ impl Shard {
         sink: &mut S,
     ) -> Option<(u32, Verdict)> {
         self.stages.dr_table_looked += 1;
-        let (index, reverse) = match self.pinned.own_path(pkt) {
-            None => self.pinned.find(slid, dlid, pkt)?,
-            // what is for the own node goes nowhere
-            Some(_) if self.cold.get(at as usize)?.owns_lid(dlid) => return None,
-            Some(index) => (index, answer),
-        };
-        let (index, reverse) = if self.pinned.slot(index)?.serves(pkt) {
-            (index, reverse)
-        } else {
-            self.pinned.find_past(slid, dlid, reverse, pkt)?
-        };
+        if pkt.bound != 0
+            && let Some(index) = self.pinned.own_path(pkt)
+        {
+            return self.pin_own(at, index, dlid, answer, pkt, sink);
+        }
+        let (index, reverse) = self.pinned.find(slid, dlid, pkt)?;
+        self.pin_to(at, index, reverse, dlid, pkt, sink)
+    }
+
+    /// Pins to the path of the sender of `pkt`, or the answer to it back along that.
+    #[inline(never)]
+    fn pin_own<S: Sink>(
+        &mut self,
+        at: u32,
+        index: u32,
+        dlid: u16,
+        answer: bool,
+        pkt: &mut Packet,
+        sink: &mut S,
+    ) -> Option<(u32, Verdict)> {
+        // what is for the own node goes nowhere
+        if self.cold.get(at as usize)?.owns_lid(dlid) {
+            return None;
+        }
+        self.pin_to(at, index, answer, dlid, pkt, sink)
+    }
+
+    /// Pins what the route of its LIDs does not serve, if it is a reply that may go back by the route of its request.
+    #[cold]
+    fn pin_past<S: Sink>(
+        &mut self,
+        at: u32,
+        reverse: bool,
+        pkt: &mut Packet,
+        sink: &mut S,
+    ) -> Option<(u32, Verdict)> {
+        let (slid, dlid) = (pkt.slid, pkt.dlid);
+        let (index, reverse) = self.pinned.find_past(slid, dlid, reverse, pkt)?;
+        self.pin_to(at, index, reverse, dlid, pkt, sink)
+    }
+
+    /// Pins to the route at `index`, forwards or back.
+    ///
+    /// Where the whole path lies in this shard and is open, the packet is taken to its end at once.
+    #[inline(always)]
+    fn pin_to<S: Sink>(
+        &mut self,
+        at: u32,
+        index: u32,
+        reverse: bool,
+        dlid: u16,
+        pkt: &mut Packet,
+        sink: &mut S,
+    ) -> Option<(u32, Verdict)> {
         let slot = self.pinned.slot(index)?;
+        if !slot.serves(pkt) {
+            return self.pin_past(at, reverse, pkt, sink);
+        }
         let origin = if reverse { slot.recorded } else { self.pinned.own.start + at };
         if origin == NO_ORIGIN {
             return None;

@@ -15,5 +15,6 @@ mod pinned;
 mod pma;
 mod random;
 mod sma;
+mod tenants;
 mod traps;
 mod world;

@@ -12,27 +12,27 @@ use madplane_wire::smp::port_info::field as pi;
 use std::collections::BTreeMap;
 
 /// A way from port 1 of A to B that no table of `World::bring_up` takes: to S2, back to S1, and again.
-const ZIGZAG: &[u8] = &[1, 3, 3, 3, 2];
+pub(crate) const ZIGZAG: &[u8] = &[1, 3, 3, 3, 2];
 
-fn up(shards: usize) -> World {
+pub(crate) fn up(shards: usize) -> World {
     let mut w = World::new(shards);
     w.bring_up();
     w
 }
 
-fn route(slid: u16, dlid: u16, path: &[u8]) -> PinnedRoute {
+pub(crate) fn route(slid: u16, dlid: u16, path: &[u8]) -> PinnedRoute {
     let mut route = PinnedRoute { slid, dlid, ..PinnedRoute::default() };
     route.path[..path.len()].copy_from_slice(path);
     route.path_len = u8::try_from(path.len()).unwrap();
     route
 }
 
-fn dropping(slid: u16, dlid: u16, path: &[u8]) -> PinnedRoute {
+pub(crate) fn dropping(slid: u16, dlid: u16, path: &[u8]) -> PinnedRoute {
     PinnedRoute { on_broken: OnBroken::Drop, ..route(slid, dlid, path) }
 }
 
 /// Packets sent and received by each port that has any.
-type Traffic = BTreeMap<(NodeId, u8), (u64, u64)>;
+pub(crate) type Traffic = BTreeMap<(NodeId, u8), (u64, u64)>;
 
 fn traffic(w: &mut World, t: &Topology) -> Traffic {
     let mut all = Traffic::new();
@@ -57,7 +57,7 @@ fn moved(w: &mut World, t: &Topology, before: &Traffic) -> Traffic {
 }
 
 /// The traffic of one packet over `path`, and of its reply by the same links if there is one.
-fn expected(t: &Topology, from: NodeId, path: &[u8], reply: bool) -> Traffic {
+pub(crate) fn expected(t: &Topology, from: NodeId, path: &[u8], reply: bool) -> Traffic {
     let mut all = Traffic::new();
     let mut at = from;
     for port in path {
@@ -74,19 +74,19 @@ fn expected(t: &Topology, from: NodeId, path: &[u8], reply: bool) -> Traffic {
     all
 }
 
-fn smp_to(w: &mut World, dlid: u16) -> Packet {
+pub(crate) fn smp_to(w: &mut World, dlid: u16) -> Packet {
     w.by_lid(method::GET, dlid, attr::NODE_INFO, 0, &[0; 64])
 }
 
 /// A GMP that the performance agent answers.
-fn gmp_to(w: &mut World, dlid: u16) -> Packet {
+pub(crate) fn gmp_to(w: &mut World, dlid: u16) -> Packet {
     w.gmp(method::GET, class::PERF, dlid, pma::CLASS_PORT_INFO)
 }
 
-const KINDS: [fn(&mut World, u16) -> Packet; 2] = [smp_to, gmp_to];
+pub(crate) const KINDS: [fn(&mut World, u16) -> Packet; 2] = [smp_to, gmp_to];
 
 /// Sends `pkt` from `(node, port)`: whether an answer came, and what moved.
-fn probe(w: &mut World, from: (NodeId, u8), pkt: Packet) -> (bool, Traffic) {
+pub(crate) fn probe(w: &mut World, from: (NodeId, u8), pkt: Packet) -> (bool, Traffic) {
     let t = topology();
     let before = traffic(w, &t);
     let answered = w.exchange_from(from.0, from.1, pkt).is_some();

@@ -77,6 +77,10 @@ pub(crate) struct Outside {
     pub(crate) events: Vec<FabricEvent>,
     /// Ports whose agents take requests.
     pub(crate) listening: Vec<(NodeId, u8)>,
+    /// Tenants and the GUIDs of nodes that they may manage.
+    pub(crate) manageable: Vec<(u16, u64)>,
+    /// Refused P_Keys: where, which, and what they were held against.
+    pub(crate) mismatches: Vec<(NodeId, u16, u16)>,
     /// Routes that senders have used.
     pub(crate) used: Vec<(u32, u32)>,
     crossing: VecDeque<(usize, NodeId, u8, Packet)>,
@@ -100,6 +104,12 @@ impl Sink for Outside {
     }
     fn dropped(&mut self, node: NodeId, reason: DropReason) {
         self.dropped.push((node, reason));
+    }
+    fn may_manage(&mut self, tenant: u16, node_guid: u64) -> bool {
+        self.manageable.contains(&(tenant, node_guid))
+    }
+    fn p_key_mismatch(&mut self, node: NodeId, got: u16, had: u16) {
+        self.mismatches.push((node, got, had));
     }
     fn route_used(&mut self, index: u32, bytes: u32) {
         self.used.push((index, bytes));
