@@ -236,10 +236,9 @@ fn only_root_and_the_daemons_user_may_change_the_plane() {
     let _daemon = bed.madctld();
     bed.wait_connected();
     // another user's executable may be out of its reach: the program is a copy
-    let copy = bed.root().join("madctl");
-    std::fs::copy(env!("CARGO_BIN_EXE_madctl"), &copy).unwrap();
+    let copy = bed.madctl_for_anyone();
     let as_nobody = |arguments: &[&str]| {
-        let mut process = bed.program(copy.to_str().unwrap());
+        let mut process = bed.program(&copy);
         process.args(arguments).args(["--name", NAME]).uid(65534).gid(65534).output().unwrap()
     };
     let changed = as_nobody(&["links", "down", "leaf:1"]);

@@ -589,10 +589,9 @@ fn only_root_and_the_daemons_user_may_change_routes_and_anyone_may_look() {
     std::fs::set_permissions(bed.root(), std::fs::Permissions::from_mode(0o755)).unwrap();
     let _daemon = bed.madctld();
     ok(&routes(&bed, &["add", "1", "2", "3", "--sync"]));
-    let copy = bed.root().join("madctl");
-    std::fs::copy(env!("CARGO_BIN_EXE_madctl"), &copy).unwrap();
+    let copy = bed.madctl_for_anyone();
     let as_nobody = |arguments: &[&str]| {
-        let mut process = bed.program(copy.to_str().unwrap());
+        let mut process = bed.program(&copy);
         process.args(["--name", NAME, "routes"]).args(arguments).uid(65534).gid(65534).output().unwrap()
     };
     for arguments in [&["add", "1", "3", "3"][..], &["del", "1", "2"], &["flush"], &["sync"]] {

@@ -383,10 +383,9 @@ fn only_root_and_the_daemons_user_may_change_tenants_and_anyone_may_look() {
     std::fs::set_permissions(bed.root(), std::fs::Permissions::from_mode(0o755)).unwrap();
     let _daemon = bed.madctld();
     ok(&tenants(&bed, &["add", "red", "--sync"]));
-    let copy = bed.root().join("madctl");
-    std::fs::copy(env!("CARGO_BIN_EXE_madctl"), &copy).unwrap();
+    let copy = bed.madctl_for_anyone();
     let as_nobody = |arguments: &[&str]| {
-        let mut process = bed.program(copy.to_str().unwrap());
+        let mut process = bed.program(&copy);
         process.args(["--name", NAME]).args(arguments).uid(65534).gid(65534).output().unwrap()
     };
     for arguments in
@@ -397,4 +396,28 @@ fn only_root_and_the_daemons_user_may_change_tenants_and_anyone_may_look() {
     }
     assert!(ok(&as_nobody(&["tenants", "show"])).contains("1 of 64"));
     assert_eq!(published(&bed).len(), 1);
+}
+
+#[test]
+fn a_table_of_another_layout_version_is_refused_by_reader_and_writer_with_both_versions() {
+    let bed = Bed::new();
+    let mut daemon = bed.madctld();
+    ok(&tenants(&bed, &["add", "red", "--sync"]));
+    daemon.kill();
+    let path = bed.status_file().with_file_name(format!("madplane.{NAME}.table"));
+    let mut bytes = std::fs::read(&path).unwrap();
+    let other = madplane_shm::LAYOUT_VERSION + 7;
+    bytes[8..12].copy_from_slice(&other.to_ne_bytes());
+    std::fs::write(&path, &bytes).unwrap();
+    let ours = madplane_shm::LAYOUT_VERSION;
+    let both = format!("layout version {other} found, this program speaks version {ours}");
+    for arguments in [["tenants", "show"], ["routes", "show"]] {
+        let line = failed(&bed.madctl(&arguments), 1);
+        assert!(line.contains(&both), "{arguments:?}: {line}");
+    }
+    let output = bed.program(env!("CARGO_BIN_EXE_madctld")).args(["--name", NAME]).output().unwrap();
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert_eq!((output.status.code(), text.lines().count()), (Some(1), 1), "{text}");
+    assert!(text.contains(&both), "{text}");
+    assert!(bytes == std::fs::read(&path).unwrap(), "it is left alone");
 }

@@ -31,7 +31,7 @@ A tenant is NAME and KEY=VALUE..., lists separated by commas:
   gid=100,users         groups whose members may [default: none]
   classes=perf,sa,0x30-0x4f     management classes it may send and register for: all, numbers, ranges, or
                         smp sa perf bm devmgt cm snmp vendor cc app [default: all]
-  smp=none|get|get,set  what it may do with SMPs; a right brings the SMP classes with it [default: none]
+  smp=none|get|get,set  what it may do with SMPs besides asking its own node; a right brings the classes [default: none]
   nodes=GUID|DESCRIPTION,...    the only nodes its SMPs may be for; with prefix, either is enough [default: every node]
   prefix=1.2.3,1.4      the only beginnings of its directed routes [default: every route]
   rate=10000            MADs a second, 0 for no limit [default: 0]

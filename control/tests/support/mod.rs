@@ -91,6 +91,15 @@ impl Bed {
         process
     }
 
+    /// madctl where any user may execute it. Copied by another process: a file that this one had open for writing could be
+    /// busy in a child that a test beside this one has just forked.
+    pub fn madctl_for_anyone(&self) -> String {
+        let copy = self.root.path().join("madctl");
+        let done = Process::new("cp").arg(env!("CARGO_BIN_EXE_madctl")).arg(&copy).status().unwrap();
+        assert!(done.success());
+        copy.to_str().unwrap().to_owned()
+    }
+
     pub fn madctl(&self, arguments: &[&str]) -> Output {
         self.program(env!("CARGO_BIN_EXE_madctl")).args(["--name", NAME]).args(arguments).output().unwrap()
     }

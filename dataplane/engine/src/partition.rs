@@ -13,7 +13,12 @@ pub const FULL_MEMBER: u16 = 0x8000;
 /// assert!(!p_key_matches(0x7FFF, 0x7FFF));
 /// ```
 pub const fn p_key_matches(packet: u16, entry: u16) -> bool {
-    (packet ^ entry) & !FULL_MEMBER == 0 && packet & !FULL_MEMBER != 0 && (packet | entry) & FULL_MEMBER != 0
+    same_partition(packet, entry) && (packet | entry) & FULL_MEMBER != 0
+}
+
+/// Whether two P_Keys name the same partition, whatever the memberships; key 0 names none.
+pub const fn same_partition(a: u16, b: u16) -> bool {
+    (a ^ b) & !FULL_MEMBER == 0 && a & !FULL_MEMBER != 0
 }
 
 /// Index of the entry that matches `packet`; a full member entry is preferred to a limited one.

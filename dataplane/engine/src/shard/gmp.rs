@@ -9,7 +9,7 @@ use crate::agent::trap::KeyViolation;
 use crate::lid_route;
 use crate::node::{DEFAULT_SL_TO_VL, PortCold};
 use crate::packet::{Packet, right};
-use crate::partition::{FULL_MEMBER, counterpart, find_match, p_key_matches};
+use crate::partition::{FULL_MEMBER, counterpart, find_match, same_partition};
 use crate::sink::Sink;
 use crate::smi::{self, SmiNode, Verdict};
 use madplane_shm::drop_reason::DropReason;
@@ -279,8 +279,11 @@ fn refuse_dlid(dlid: u16) -> Option<Verdict> {
 }
 
 /// Whether a switch port with partition enforcement refuses `p_key`.
+///
+/// The port keeps strangers out of a partition; who may talk to whom in it is for the receiver. OpenSM gives a switch port
+/// the P_Keys of the port behind it as they are: held to memberships, a limited member could not send at all.
 fn enforced(cold: &PortCold, side: Field, p_key: u16) -> bool {
-    side.get_bool(&cold.info) && !cold.p_keys().iter().any(|entry| p_key_matches(p_key, *entry))
+    side.get_bool(&cold.info) && !cold.p_keys().iter().any(|entry| same_partition(p_key, *entry))
 }
 
 /// For whom a port is open without a question, apart from its state: [`LEAVES_FREELY`] and [`ENTERS_FREELY`].

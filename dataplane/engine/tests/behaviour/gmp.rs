@@ -210,6 +210,14 @@ fn partition_enforcement_drops_at_either_side_of_a_switch_port() {
         assert_eq!(w.drops(), [(S1, DropReason::PartitionEnforcement)]);
         let seen = w.counters(S1, u8::try_from(port).unwrap());
         assert_eq!((seen.rcv_constraint_errors, seen.xmit_constraint_errors), count);
+        // a limited member of A's partition, as OpenSM tells the switch about it, may send to a full one
+        w.set(TO_A, attr::PKEY_TABLE, 0, &keys(&[0x0005]));
+        w.set(TO_B, attr::PKEY_TABLE, 0, &keys(&[0x8005]));
+        w.set(TO_S1, attr::PKEY_TABLE, port << 16, &keys(&[0x0005]));
+        assert!(ask_b(&mut w, |_| ()).is_some(), "the switch asks for the partition only");
+        w.set(TO_B, attr::PKEY_TABLE, 0, &keys(&[0x0005]));
+        assert!(ask_b(&mut w, |_| ()).is_none());
+        assert_eq!(w.drops(), [(B, DropReason::PKey)], "two limited members are kept apart by the receiver");
         let pkt = w.directed(method::GET, TO_B, attr::NODE_INFO, 0, &[0; 64]);
         assert!(w.exchange(pkt).is_some(), "SMPs have no P_Key");
     }
