@@ -65,8 +65,9 @@ impl Flooder {
     }
 
     fn drain(&mut self) -> Result<(), BenchError> {
-        while self.open > 0 && self.client.take(&self.query)? {
-            self.open -= 1;
+        // until there is none, which also gives the slots back
+        while self.client.take(&self.query)? {
+            self.open = self.open.saturating_sub(1);
             self.answered += 1;
         }
         Ok(())

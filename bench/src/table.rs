@@ -248,7 +248,7 @@ fn singles(
                         number += 1;
                         let index = 1 + number.wrapping_mul(7919) % (ROUTES - 1);
                         let dlid = u16::try_from(0x4000 + index).unwrap_or(0x4000);
-                        let p_key = if number / ROUTES % 2 == 0 { 0xFFFF } else { 0 };
+                        let p_key = if (number / ROUTES).is_multiple_of(2) { 0xFFFF } else { 0 };
                         let spec = RouteSpec { slid: pair.0, dlid, path, p_key };
                         if is_shown {
                             shown.set(index, Some(&spec))?;
@@ -404,7 +404,7 @@ fn applied(options: &Options, rig: &mut Rig, shown: &mut Publisher) -> Result<Re
                 std::hint::spin_loop();
             }
             let index = 1 + number.wrapping_mul(7919) % (ROUTES - 1);
-            let p_key = if number / ROUTES % 2 == 0 { 0xFFFF } else { 0 };
+            let p_key = if (number / ROUTES).is_multiple_of(2) { 0xFFFF } else { 0 };
             let spec = rig.spec(index, p_key);
             let start = Instant::now();
             shown.set(index, Some(&spec))?;

@@ -288,11 +288,14 @@ impl<M: TableMemory> Reader<M> {
     pub fn new(memory: M) -> Self {
         let entries = memory.entries() as usize;
         let staging = Staging::new(entries, M::Entry::default().as_ref().len());
+        // written once here, as the staging is, so that a refresh meets no page for the first time
+        let mut versions = vec![u64::MAX; entries];
+        versions.fill(0);
         Self {
             memory,
             generation: 0,
             head: 0,
-            versions: vec![0; entries],
+            versions,
             staging,
             stand: steps::Stand::Idle,
             chunk_now: M::CHUNK,
