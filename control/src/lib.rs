@@ -26,6 +26,7 @@ pub mod admin_tenants;
 pub mod answer;
 pub mod cli;
 pub mod config;
+pub mod file_part;
 pub mod places;
 pub mod plane_link;
 pub mod poller;
