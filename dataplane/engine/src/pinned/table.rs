@@ -188,9 +188,9 @@ impl Slot {
         self.express = if self.whole { clean } else { 0 };
     }
 
-    /// Follows `path` along the cables from `origin`; `own` are the ports of this shard.
+    /// Follows `path` along the cables from `origin`; `own` are the ports of this shard. The links are to be inspected.
     fn follow(&mut self, path: &[u8], cabling: &[Cable], own: &std::ops::Range<u32>, origin: u32) {
-        (self.origin, self.reached, self.whole) = (origin, 0, true);
+        (self.origin, self.epoch, self.reached, self.whole) = (origin, 0, 0, true);
         let local = |port: u32| if own.contains(&port) { port - own.start } else { ELSEWHERE };
         let hops = self.few.get_mut(..usize::from(self.path_len)).unwrap_or(&mut self.many);
         let mut at = origin;
@@ -324,6 +324,16 @@ impl Routes {
             None => self.bound.get_mut(index.wrapping_sub(MAX_ROUTES) as usize).map(|bound| &mut bound.0),
             found => found,
         }
+    }
+
+    /// As [`Routes::slot_mut`], with what is counted and the link epoch.
+    #[inline(always)]
+    pub(crate) fn slot_and_activity(&mut self, index: u32) -> Option<(&mut Slot, &mut PinnedActivity, u64)> {
+        let slot = match self.slots.get_mut(index as usize) {
+            None => &mut self.bound.get_mut(index.wrapping_sub(MAX_ROUTES) as usize)?.0,
+            Some(slot) => slot,
+        };
+        Some((slot, &mut self.activity, self.epoch))
     }
 
     /// Gives `number` a path of its own or takes it away; false if it is not one. LIDs and keys do not matter.
