@@ -1,7 +1,7 @@
 //! A reader that follows in small steps: what it has when a generation is complete is that generation, whatever the writer
 //! did between the steps.
 #![cfg(not(loom))]
-#![allow(clippy::unwrap_used, reason = "a test")]
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test, which prints its seed")]
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
