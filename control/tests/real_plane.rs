@@ -132,8 +132,15 @@ fn a_daemon_that_does_not_end_is_killed_with_a_note() {
     let _running = Running(&bed);
     let started = up(&bed);
     let pid = i32::try_from(started["plane_pid"].as_i64().unwrap()).unwrap();
+    let tasks = format!("/proc/{pid}/task");
     let pid = rustix::process::Pid::from_raw(pid).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
+    // a thread that still runs could take the next signal
+    eventually("all its threads have stopped", || {
+        std::fs::read_dir(&tasks)
+            .unwrap()
+            .all(|task| std::fs::read_to_string(task.unwrap().path().join("stat")).unwrap().contains(") T "))
+    });
     let stopped = ok(&bed.madctl(&["down"]));
     assert!(stopped.contains("did not end within 5 s and was killed"), "{stopped}");
 }
@@ -401,7 +408,8 @@ fn a_session_of_a_tenant_is_shown_held_to_its_rights_and_bound_by_the_operator()
     let shown = json(&["tenants", "show"]);
     assert_eq!(shown["tenants"][0]["sessions"], 1, "{shown}");
     drop(session);
-    eventually("it is gone", || json(&["tenants", "show"])["tenants"][0]["sessions"] == 0);
+    let unused = || json(&["tenants", "show"])["tenants"][0]["sessions"] == 0;
+    eventually("it is gone", unused);
     // the stock tool, as that tenant, at another node: first without any right to SMPs, then with one
     let library = std::path::Path::new(env!("CARGO_BIN_EXE_madctl")).with_file_name("libmadplane_umad.so");
     if !library.is_file() || bed.program("smpquery").arg("--version").output().is_err() {
@@ -419,6 +427,7 @@ fn a_session_of_a_tenant_is_shown_held_to_its_rights_and_bound_by_the_operator()
     assert_eq!(refused["stage"], "acl", "{counters}");
     tenants(&["add", "red", "smp=get", "--replace", "--sync"]);
     assert!(query(), "{}", ok(&bed.madctl(&["counters", "show"])));
+    eventually("the tool's session is gone", unused);
     tenants(&["del", "red", "--sync"]);
     let latency = json(&["latency", "show"]);
     assert!(latency["hw_sync_latency"]["count"].as_u64().unwrap() >= 3, "{latency}");
