@@ -115,10 +115,10 @@ fn mismatch(options: &[&str]) -> Option<Plane> {
     let lid = plane.lid("node-0002 HCA-1").to_string();
     let ping = |tenant: &str, more: &[&str]| {
         let options = ["--tenant", tenant, "--at", "node-0001 HCA-1"];
-        plane.run_with(&options, &[&["ibping", "-t", "50"], more, &[&lid]].concat())
+        plane.run_with(&options, &[&["ibping", "-t", "30"], more, &[&lid]].concat())
     };
     // sends as a limited member what a limited member shall get, over and over; then with a P_Key that is not its own
-    let ran = ping("green", &["-c", "3"]);
+    let ran = ping("green", &["-f", "-c", "40"]);
     assert!(ran.out.contains("0 received"), "{ran}");
     let ran = ping("Default", &["-c", "1"]);
     assert!(ran.out.contains("0 received"), "{ran}");
@@ -140,7 +140,8 @@ fn a_refused_p_key_is_logged_with_both_keys_but_not_each_time() {
     let text = plane.done(&["errors", "show"]);
     assert!(lines.iter().all(|line| text.contains(line)), "{text}");
     let log = plane.log("madplaned");
-    assert!(log.lines().any(|line| line.contains("WARN") && line.contains(lines[0])), "{log}");
+    let logged = log.lines().filter(|line| line.contains("WARN") && line.contains(lines[0])).count() as u64;
+    assert!(logged >= 1 && logged < of(lines[0]), "a line now and then: {log}");
 }
 
 #[test]
