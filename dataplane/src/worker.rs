@@ -100,7 +100,7 @@ impl Worker {
 
     /// Does everything that is due at `now_ns`; returns how much there was.
     pub fn poll(&mut self, now_ns: u64) -> usize {
-        if self.routes.as_ref().is_some_and(|routes| routes.changed()) {
+        if self.routes.as_ref().is_some_and(|routes| routes.is_due()) {
             self.refresh_routes();
         }
         self.egress.now_ns = now_ns;
@@ -137,7 +137,9 @@ impl Worker {
             // control looks at the generation first: the time is that of this generation
             block.applied_generation.store(generation, Ordering::Release);
         }
-        self.sort_by_class();
+        if routes.tenants_moved() {
+            self.sort_by_class();
+        }
     }
 
     /// Polls until ordered to stop.
