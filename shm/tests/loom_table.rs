@@ -216,6 +216,24 @@ fn a_publication_is_seen_whole_in_steps_by_a_full_pass() {
 }
 
 #[test]
+fn a_step_of_a_full_pass_that_was_overtaken_is_made_again() {
+    model(|| {
+        let memory = HeapTable::new(2);
+        let mut writer = Writer::open(memory.clone());
+        let mut follower = Follower::new(memory);
+        publish(&mut writer, &[0, 1]);
+        let history: &[(u64, &[u64])] = &[(2, &[2, 2]), (3, &[3, 2]), (4, &[4, 2])];
+        let publisher = thread::spawn(move || {
+            publish(&mut writer, &[0]);
+            publish(&mut writer, &[0]);
+        });
+        follower.step(4, history);
+        publisher.join().unwrap();
+        while follower.step(9, history).generation != 4 {}
+    });
+}
+
+#[test]
 fn a_bank_that_is_written_again_during_a_step_is_not_used() {
     model(|| {
         let memory = HeapTable::new(1);
