@@ -111,6 +111,15 @@ impl Tally {
     }
 }
 
+/// Lets the writer end whatever became of the readers.
+struct Enough<'a>(&'a AtomicBool);
+
+impl Drop for Enough<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Runs writer and readers until enough is done; `change` makes a publication's changes, `last` says which publication
 /// up to one changed the group last.
 pub fn race<C: Checker>(
@@ -135,13 +144,14 @@ pub fn race<C: Checker>(
             }
             number
         });
+        let readers = Enough(&enough);
         let mut checker = newcomer(&path);
         while !writing.is_finished() {
             tally.entries += tally.look(&mut checker);
             if tally.refreshes.is_multiple_of(effort.newcomer_every) {
                 tally.full_entries += tally.look(&mut newcomer(&path));
             }
-            enough.store(tally.entries_read() >= effort.entries_read, Ordering::Relaxed);
+            readers.0.store(tally.entries_read() >= effort.entries_read, Ordering::Relaxed);
         }
         let number = writing.join().unwrap();
         tally.look(&mut checker);
