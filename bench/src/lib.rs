@@ -6,11 +6,14 @@
 //! | [`report`] | result lines (JSON) and their table; comparison of two files |
 //! | [`machine`] | what the numbers were measured on; placing threads |
 //! | [`scenario`] | the list of what can be run |
+//! | [`check`] | the bars of the project against results |
 //! | [`plane`], [`ibsim`], [`programs`], [`process`] | the programs that are measured, started and stopped |
 //! | [`fabrics`] | fabrics, their netfiles, directed routes of a wanted length |
+//! | [`subnet`], [`by_lid`] | LIDs and forwarding tables programmed, clients that ask by LID |
+//! | [`tables`] | a route table written by the measuring process |
 //! | [`load`] | clients that check every answer: one at a time, or many in flight |
 //! | [`solo`] | a worker driven on the caller's thread, without a second core |
-//! | [`floor`], [`raw`], [`libibmad`], [`bringup`] | the scenarios |
+//! | [`floor`], [`raw`], [`libibmad`], [`bringup`], [`pinned`], [`table`], [`reserved`] | the scenarios |
 //! | [`ffi`] | the stock libibmad, loaded at run time |
 //! | [`count_alloc`] | an allocator that counts |
 //!
@@ -19,6 +22,8 @@
 #![deny(unsafe_code)]
 
 pub mod bringup;
+pub mod by_lid;
+pub mod check;
 pub mod count_alloc;
 pub mod error;
 pub mod fabrics;
@@ -29,12 +34,17 @@ pub mod ibsim;
 pub mod libibmad;
 pub mod load;
 pub mod machine;
+pub mod pinned;
 pub mod plane;
 pub mod process;
 pub mod programs;
 pub mod raw;
 pub mod report;
+pub mod reserved;
 pub mod scenario;
 pub mod solo;
+pub mod subnet;
+pub mod table;
+pub mod tables;
 
 pub use error::BenchError;

@@ -193,7 +193,7 @@ pub fn to_text(environment: &Environment, records: &[Record]) -> String {
 }
 
 /// A number with as many digits as mean something.
-fn number(value: f64) -> String {
+pub(crate) fn number(value: f64) -> String {
     if !value.is_finite() {
         return "-".to_owned();
     }

@@ -2,7 +2,7 @@
 
 use crate::error::BenchError;
 use crate::report::Record;
-use crate::{bringup, floor, libibmad, raw, solo};
+use crate::{bringup, floor, libibmad, pinned, raw, reserved, solo, table};
 
 /// How much to run; zero or `None` means the scenario's own default.
 #[derive(Debug, Clone, Default)]
@@ -71,6 +71,31 @@ pub const ALL: &[Scenario] = &[
         name: "load",
         about: "start of a plane on 11,664 hosts: time and memory",
         run: bringup::run_load,
+    },
+    Scenario {
+        name: "pinned",
+        about: "pinned routes against forwarding tables over 1, 2, 4 and 6 hops: engine alone, and through the rings",
+        run: pinned::run,
+    },
+    Scenario {
+        name: "table",
+        about: "the route table under traffic: looks, publications, reloads, from change to applied",
+        run: table::run,
+    },
+    Scenario {
+        name: "table-whole",
+        about: "a table of 65,536 routes: time and memory of a worker that follows all of it",
+        run: table::whole::run,
+    },
+    Scenario {
+        name: "table-control",
+        about: "changes through madctld: with and without --sync, a file of 65,536 routes",
+        run: table::control::run,
+    },
+    Scenario {
+        name: "reserved",
+        about: "a reserved session among sixteen that flood: its latency against idle, and what the others get",
+        run: reserved::run,
     },
 ];
 

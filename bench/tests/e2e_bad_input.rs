@@ -182,8 +182,16 @@ fn a_directory_that_is_not_ours_is_refused() {
     // somebody else's running plane
     let plane = Plane { bed };
     plane.again(RING, &[]);
-    let ran = run(plane.program("setpriv").args(nobody).arg(&madctl).args(["run", "--", "true"]));
-    assert_refused(&ran, 1, &["ermission"]);
+    let as_nobody = |arguments: &[&str]| {
+        let mut command = plane.program("setpriv");
+        run(command.args(nobody).arg(&madctl).args(arguments))
+    };
+    // without tenants all may attach; it takes its owner to change or end it
+    assert_eq!(as_nobody(&["run", "--", "true"]).code, Some(0));
+    assert_refused(&as_nobody(&["links", "down", "ring-00:1"]), 1, &["only root and the user"]);
+    let pid = plane.plane_pid();
+    assert_refused(&as_nobody(&["down"]), 1, &["ermi"]);
+    assert_eq!((plane.plane_pid(), plane.control_pid().is_some()), (pid, true), "it goes on");
 }
 
 #[test]

@@ -18,6 +18,7 @@ pub use madctl::protocol::{Latency, RoutesDone, RoutesStats};
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::file_part::FilePart;
 use crate::routes::spec::Written;
 use crate::routes::{Key, RawRoute, Route};
 
@@ -50,16 +51,7 @@ pub enum RouteAction {
         sync: bool,
     },
     /// Part of a file.
-    Load {
-        /// Routes with the numbers of their lines.
-        lines: Vec<(u32, Route)>,
-        /// Whether another part follows.
-        more: bool,
-        /// Also over routes with the same keys.
-        replace: bool,
-        /// Answer when every worker has them.
-        sync: bool,
-    },
+    Load(FilePart<Route>),
     /// Publish what waits and answer when every worker has it.
     Sync,
     /// Say how the table does.
@@ -99,18 +91,6 @@ struct FlushArgs {
     sync: bool,
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct LoadArgs {
-    lines: Vec<(u32, String)>,
-    #[serde(default)]
-    more: bool,
-    #[serde(default)]
-    replace: bool,
-    #[serde(default)]
-    sync: bool,
-}
-
 /// Reads a command about routes; `None` if it is about something else.
 pub(crate) fn understand(cmd: &str, args: Value) -> Option<Result<RouteAction, String>> {
     Some(match cmd {
@@ -121,7 +101,7 @@ pub(crate) fn understand(cmd: &str, args: Value) -> Option<Result<RouteAction, S
         "routes.flush" => {
             crate::admin::arguments(cmd, args).map(|FlushArgs { sync }| RouteAction::Flush { sync })
         }
-        "routes.load" => load(args),
+        "routes.load" => FilePart::read(cmd, args, parse_line).map(RouteAction::Load),
         "routes.sync" => crate::admin::no_arguments(cmd, &args).map(|()| RouteAction::Sync),
         "routes.stats" => crate::admin::no_arguments(cmd, &args).map(|()| RouteAction::Stats),
         _ => return None,
@@ -134,15 +114,9 @@ pub(crate) fn add(args: AddArgs) -> Result<RouteAction, String> {
     Ok(RouteAction::Add { route, replace, sync })
 }
 
-fn load(args: Value) -> Result<RouteAction, String> {
-    let LoadArgs { lines, more, replace, sync } = crate::admin::arguments("routes.load", args)?;
-    let mut routes = Vec::with_capacity(lines.len());
-    for (line, text) in lines {
-        let fail = |error: String| format!("line {line}: {error}");
-        let Some(written) = Written::parse_line(&text).map_err(fail)? else { continue };
-        let route = written.by_ports().map_err(|error| fail(error.to_string()))?;
-        routes.push((line, route.ok_or_else(|| fail("the path has to be given by ports here".to_owned()))?));
-    }
-    let lines = routes;
-    Ok(RouteAction::Load { lines, more, replace, sync })
+/// The route of a line, by ports only.
+fn parse_line(text: &str) -> Result<Option<Route>, String> {
+    let Some(written) = Written::parse_line(text)? else { return Ok(None) };
+    let route = written.by_ports().map_err(|error| error.to_string())?;
+    route.map(Some).ok_or_else(|| "the path has to be given by ports here".to_owned())
 }

@@ -16,6 +16,7 @@ pub use madctl::protocol::{TenantUse, TenantsDone, TenantsShown};
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::file_part::FilePart;
 use crate::tenants::spec::{NumbersOnly, parse_line};
 use crate::tenants::{RawTenant, Tenant};
 
@@ -44,16 +45,7 @@ pub enum TenantAction {
         sync: bool,
     },
     /// Part of a file.
-    Load {
-        /// Tenants with the numbers of their lines.
-        lines: Vec<(u32, Tenant)>,
-        /// Whether another part follows.
-        more: bool,
-        /// Also over tenants with the same names.
-        replace: bool,
-        /// Answer when every worker has them.
-        sync: bool,
-    },
+    Load(FilePart<Tenant>),
     /// Say which tenants there are, and who uses them.
     Show {
         /// Only this one.
@@ -90,18 +82,6 @@ struct DelArgs {
     sync: bool,
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct LoadArgs {
-    lines: Vec<(u32, String)>,
-    #[serde(default)]
-    more: bool,
-    #[serde(default)]
-    replace: bool,
-    #[serde(default)]
-    sync: bool,
-}
-
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields)]
 struct ShowArgs {
@@ -120,22 +100,15 @@ pub(crate) fn understand(cmd: &str, args: Value) -> Option<Result<TenantAction, 
         }),
         "tenants.del" => crate::admin::arguments(cmd, args)
             .map(|DelArgs { name, force, sync }| TenantAction::Remove { name, force, sync }),
-        "tenants.load" => load(args),
+        "tenants.load" => {
+            let parse = |text: &str| parse_line(text, &mut NumbersOnly).map_err(|error| error.to_string());
+            FilePart::read(cmd, args, parse).map(TenantAction::Load)
+        }
         "tenants.show" if args.is_null() => Ok(TenantAction::Show { name: None, from: 0 }),
         "tenants.show" => crate::admin::arguments(cmd, args)
             .map(|ShowArgs { name, from }| TenantAction::Show { name, from }),
         _ => return None,
     })
-}
-
-fn load(args: Value) -> Result<TenantAction, String> {
-    let LoadArgs { lines, more, replace, sync } = crate::admin::arguments("tenants.load", args)?;
-    let mut tenants = Vec::with_capacity(lines.len());
-    for (line, text) in lines {
-        let tenant = parse_line(&text, &mut NumbersOnly).map_err(|error| format!("line {line}: {error}"))?;
-        tenants.extend(tenant.map(|tenant| (line, tenant)));
-    }
-    Ok(TenantAction::Load { lines: tenants, more, replace, sync })
 }
 
 #[cfg(test)]

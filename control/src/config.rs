@@ -146,7 +146,7 @@ pub struct RawUpOptions {
     pub dr_table_max: Option<u32>,
     /// Places of the table of tenants.
     pub tenants_max: Option<u32>,
-    /// How madctld writes its log.
+    /// How the daemons write their logs.
     pub log_format: LogFormat,
 }
 
@@ -229,7 +229,9 @@ impl TryFrom<RawUpOptions> for UpOptions {
             }
         }
         if raw.log_format == LogFormat::Json {
-            control_arguments.extend(["--log-format".into(), "json".into()]);
+            for arguments in [&mut arguments, &mut control_arguments] {
+                arguments.extend(["--log-format".into(), "json".into()]);
+            }
         }
         Ok(Self { paths, fabric, plane_arguments: arguments, control_arguments, only_defaults: !given })
     }
@@ -353,7 +355,7 @@ mod tests {
         let expected =
             ["--name", "x", "--fabric", file, "--cores", "1,3-4", "--workers", "2", "--at", "node:1"];
         let further = ["--session-slots", "64", "--tune", "mode=interrupt", "--tune", "moderator_timeout=3"];
-        let flags = ["--no-huge", "--strict", "--overprovisioned"];
+        let flags = ["--no-huge", "--strict", "--overprovisioned", "--log-format", "json"];
         assert_eq!(words(&options), [&expected[..], &further[..], &flags[..]].concat());
         assert_eq!(
             options.control_arguments(),

@@ -14,7 +14,7 @@
 //! | SIGTERM, SIGINT | [`reactor`], by a pipe | orderly end |
 //!
 //! One thread, no locks. Arrows point to the right only: cli → spawn → config, sys; reactor → admin, plane_link,
-//! route_desk → publish → routes, poller. What a client needs, madctl like any other, is the crate [`madctl`]: admin client,
+//! route_desk → publish → routes, tenants → places, poller. What a client needs, madctl like any other, is the crate [`madctl`]: admin client,
 //! who runs, routes as they are written, the fabric. Not here: anything a MAD means, and the state of nodes, which belongs
 //! to the fabric.
 #![deny(unsafe_code)]
@@ -27,6 +27,8 @@ pub mod admin_tuning;
 pub mod answer;
 pub mod cli;
 pub mod config;
+pub mod file_part;
+pub mod places;
 pub mod plane_link;
 pub mod poller;
 pub mod publish;

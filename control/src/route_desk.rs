@@ -5,7 +5,6 @@
 //! parts is kept per client and applied with its last part, so that one whose client goes away leaves no trace. With
 //! nothing to publish and nothing in flight there is no deadline.
 
-use std::collections::HashMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -19,6 +18,7 @@ use crate::admin_routes::{Latency, RouteAction, RoutesDone, RoutesStats};
 use crate::admin_tenants::TenantsDone;
 use crate::admin_tuning::TuningDone;
 use crate::answer::Answer;
+use crate::file_part::{FilePart, StagedFiles};
 use crate::publish::{Arrival, Capacities, Landed, Level, Levels, Publisher, Tuning};
 use crate::routes::{self, Route, SoftwareTable, TableError};
 use crate::tenants::{Tenant, TenantTable};
@@ -88,9 +88,8 @@ pub struct RouteDesk {
     tenants: TenantTable,
     publisher: Publisher,
     status: Option<Status>,
-    /// Parts of files, by client, with the numbers of their lines.
-    staged: HashMap<u64, Vec<(u32, Route)>>,
-    staged_tenants: HashMap<u64, Vec<(u32, Tenant)>>,
+    staged: StagedFiles<Route>,
+    staged_tenants: StagedFiles<Tenant>,
     waiting: Vec<Waiting>,
     /// Something was published of which workers that sleep have not been told.
     unrung: bool,
@@ -120,8 +119,8 @@ impl RouteDesk {
             tenants,
             publisher,
             status: None,
-            staged: HashMap::new(),
-            staged_tenants: HashMap::new(),
+            staged: StagedFiles::new(),
+            staged_tenants: StagedFiles::new(),
             waiting: Vec::new(),
             unrung: false,
             full_log: LogLimit::default(),
@@ -143,8 +142,8 @@ impl RouteDesk {
 
     /// A client is gone, and with it what it had not finished.
     pub fn forget(&mut self, peer: u64) {
-        self.staged.remove(&peer);
-        self.staged_tenants.remove(&peer);
+        self.staged.forget(peer);
+        self.staged_tenants.forget(peer);
         self.waiting.retain(|waiting| waiting.peer != peer);
     }
 
@@ -164,14 +163,12 @@ impl RouteDesk {
                 let removed = self.table.clear().removed;
                 Ok((RoutesDone { removed, ..RoutesDone::default() }, sync))
             }
-            RouteAction::Load { lines, more, replace, sync } => {
-                let staged = self.staged.entry(peer).or_default();
-                staged.extend(lines);
-                if more && staged.len() <= self.table.capacity() as usize {
+            RouteAction::Load(FilePart { lines, more, replace, sync }) => {
+                let Some(file) = self.staged.take(peer, lines, more, self.table.capacity()) else {
                     return Some(Answer::done(&id, &self.describe(RoutesDone::default())));
-                }
-                // a file with more lines than there are places cannot be applied whatever follows
-                self.load(peer, replace).map(|done| (done, sync))
+                };
+                let added = self.add(file.entries, replace);
+                added.map_err(|refused| file.numbers.name(refused)).map(|done| (done, sync))
             }
         };
         match changed {
@@ -230,15 +227,6 @@ impl RouteDesk {
             changes.push(routes::Change::Add { route, tenant, replace });
         }
         self.change(&changes)
-    }
-
-    fn load(&mut self, peer: u64, replace: bool) -> Result<RoutesDone, String> {
-        let (lines, routes): (Vec<u32>, _) =
-            self.staged.remove(&peer).unwrap_or_default().into_iter().unzip();
-        self.add(routes, replace).map_err(|(position, text)| {
-            let line = lines.get(position).copied().unwrap_or(0);
-            format!("line {line}: {text}")
-        })
     }
 
     fn change(&mut self, changes: &[routes::Change]) -> Result<RoutesDone, (usize, String)> {

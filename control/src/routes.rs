@@ -1,18 +1,17 @@
 //! The software table: what the operator wants, before the workers have it.
 //!
-//! Owned by madctld's thread (the route desk); the place of a route here is its place in the table segment. A change is
-//! a transaction: applied whole with a new version, or refused with the table as it was. Indices that changed are kept
-//! until the publisher takes them. Invariants: a key `(slid, dlid)` is in the table once; an id is never given twice;
-//! the lowest free place is used first.
+//! Owned by madctld's thread (the route desk). Transactions, places and versions are those of [`crate::places`]; here is
+//! what is particular to routes: found by `(slid, dlid)`, the lowest free place is used first, a route that replaces
+//! another gets a new id.
 //!
 //! What it does not do: write shared memory ([`crate::publish`]), read text ([`spec`]), look at the fabric
 //! ([`crate::fabric_path`]).
 
-use std::collections::{BTreeSet, HashSet};
-
 pub use madctl::route as spec;
 pub use madctl::route::{Key, OnBroken, RawRoute, Route, RouteError, show_key};
-use rustc_hash::FxHashMap;
+
+pub use crate::places::Applied;
+use crate::places::{self, Deed, Held, Obstacle, Places, Placing, Wish};
 
 /// Most places of a table.
 pub const MAX_CAPACITY: u32 = 65_536;
@@ -31,19 +30,6 @@ pub enum Change {
     },
     /// Take a route out.
     Remove(Key),
-}
-
-/// What a transaction did.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Applied {
-    /// Version of the table afterwards.
-    pub version: u64,
-    /// Routes that are new.
-    pub added: u32,
-    /// Routes that took the place of another.
-    pub replaced: u32,
-    /// Routes that are gone.
-    pub removed: u32,
 }
 
 /// Why a transaction was refused; one line each.
@@ -73,15 +59,6 @@ pub enum TableError {
     },
 }
 
-/// A refused transaction.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refused {
-    /// Which change, from 0.
-    pub position: usize,
-    /// Why.
-    pub why: TableError,
-}
-
 /// A route in its place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Placed {
@@ -94,175 +71,79 @@ pub struct Placed {
 }
 
 /// The table.
-#[derive(Debug)]
-pub struct SoftwareTable {
-    places: Vec<Option<Placed>>,
-    by_key: FxHashMap<Key, u32>,
-    free: BTreeSet<u32>,
-    changed: BTreeSet<u32>,
-    version: u64,
-    next_id: u64,
+pub type SoftwareTable = Places<Placed>;
+
+/// A refused transaction.
+pub type Refused = places::Refused<TableError>;
+
+impl Held for Placed {
+    type Key = Key;
+    type Change = Change;
+    type Error = TableError;
+
+    const PLACING: Placing = Placing::LowestFree;
+
+    fn key(&self) -> Key {
+        self.route.key()
+    }
+
+    fn id(&self) -> u64 {
+        self.id
+    }
+
+    fn refusal(table: &SoftwareTable, change: &Change, obstacle: Obstacle) -> TableError {
+        let key = change.key();
+        match obstacle {
+            Obstacle::Exists => {
+                let ports = table.find(key).map_or_else(String::new, |(_, there)| there.route.ports());
+                TableError::Exists { key, ports }
+            }
+            Obstacle::Twice => TableError::Twice(key),
+            Obstacle::Unknown => TableError::Unknown(key),
+            Obstacle::Full => TableError::Full { capacity: table.capacity(), key },
+        }
+    }
+}
+
+impl Wish<Placed> for Change {
+    fn key(&self) -> Key {
+        match self {
+            Self::Add { route, .. } => route.key(),
+            Self::Remove(key) => *key,
+        }
+    }
+
+    fn deed(&self) -> Deed {
+        match self {
+            Self::Add { replace: false, .. } => Deed::Add,
+            Self::Add { replace: true, .. } => Deed::Replace,
+            Self::Remove(_) => Deed::Remove,
+        }
+    }
+
+    fn entry(&self, _former: Option<&Placed>, fresh: impl FnOnce() -> u64) -> Option<Placed> {
+        let Self::Add { route, tenant, .. } = self else { return None };
+        Some(Placed { route: route.clone(), tenant: *tenant, id: fresh() })
+    }
 }
 
 impl SoftwareTable {
-    /// An empty table of `capacity` places.
-    pub fn new(capacity: u32) -> Self {
-        Self {
-            places: (0..capacity).map(|_| None).collect(),
-            by_key: FxHashMap::default(),
-            free: (0..capacity).collect(),
-            changed: BTreeSet::new(),
-            version: 0,
-            next_id: 1,
-        }
-    }
-
-    /// Puts a route of a former madctld back into its place; false if the place or the key is taken. Nothing counts as
-    /// changed by that.
-    pub fn restore(&mut self, index: u32, placed: Placed) -> bool {
-        if self.by_key.contains_key(&placed.route.key()) || !self.free.remove(&index) {
-            return false;
-        }
-        self.next_id = self.next_id.max(placed.id.saturating_add(1));
-        self.by_key.insert(placed.route.key(), index);
-        self.places[index as usize] = Some(placed);
-        true
-    }
-
-    /// Carries out all changes, or none.
-    ///
-    /// # Errors
-    /// The first change that is not possible, and why; the table is then as it was.
-    ///
-    /// # Panics
-    /// Never: free places are counted before.
-    pub fn apply(&mut self, changes: &[Change]) -> Result<Applied, Refused> {
-        self.check(changes)?;
-        let mut applied = Applied::default();
-        for change in changes {
-            match change {
-                Change::Remove(key) => {
-                    let Some(index) = self.by_key.remove(key) else { continue };
-                    self.places[index as usize] = None;
-                    self.free.insert(index);
-                    self.changed.insert(index);
-                    applied.removed += 1;
-                }
-                Change::Add { route, tenant, .. } => {
-                    let key = route.key();
-                    let index = match self.by_key.get(&key) {
-                        Some(index) => {
-                            applied.replaced += 1;
-                            *index
-                        }
-                        None => {
-                            applied.added += 1;
-                            self.free.pop_first().expect("the check counted the free places")
-                        }
-                    };
-                    let placed = Placed { route: route.clone(), tenant: *tenant, id: self.next_id };
-                    self.next_id += 1;
-                    self.places[index as usize] = Some(placed);
-                    self.by_key.insert(key, index);
-                    self.changed.insert(index);
-                }
-            }
-        }
-        self.version += u64::from(!changes.is_empty());
-        applied.version = self.version;
-        Ok(applied)
-    }
-
-    fn check(&self, changes: &[Change]) -> Result<(), Refused> {
-        // a single change cannot meet itself
-        let alone = changes.len() == 1;
-        let mut touched: HashSet<Key> = HashSet::with_capacity(if alone { 0 } else { changes.len() });
-        let mut free = self.free.len();
-        for (position, change) in changes.iter().enumerate() {
-            let refuse = |why| Err(Refused { position, why });
-            match change {
-                Change::Remove(key) => {
-                    if !alone && !touched.insert(*key) {
-                        return refuse(TableError::Twice(*key));
-                    }
-                    if !self.by_key.contains_key(key) {
-                        return refuse(TableError::Unknown(*key));
-                    }
-                    free += 1;
-                }
-                Change::Add { route, replace, .. } => {
-                    let key = route.key();
-                    if !alone && !touched.insert(key) {
-                        return refuse(TableError::Twice(key));
-                    }
-                    match self.find(key) {
-                        Some(_) if *replace => {}
-                        Some((_, there)) => {
-                            return refuse(TableError::Exists { key, ports: there.route.ports() });
-                        }
-                        None if free == 0 => {
-                            return refuse(TableError::Full { capacity: self.capacity(), key });
-                        }
-                        None => free -= 1,
-                    }
-                }
-            }
-        }
-        Ok(())
-    }
-
     /// Takes all routes out.
     pub fn clear(&mut self) -> Applied {
-        let all: Vec<Change> = self.by_key.keys().map(|key| Change::Remove(*key)).collect();
+        let all: Vec<Change> = self.keys().copied().map(Change::Remove).collect();
         // every key is in the table once, so this cannot be refused
         self.apply(&all).unwrap_or_default()
     }
 
     /// Place and route of a key.
     pub fn find(&self, key: Key) -> Option<(u32, &Placed)> {
-        let index = *self.by_key.get(&key)?;
-        Some((index, self.places.get(index as usize)?.as_ref()?))
+        self.look_up(&key)
     }
 
     /// Keys of the routes of a tenant, by place.
     pub fn of_tenant(&self, number: u16) -> Vec<Key> {
-        let of = |placed: &&Placed| placed.tenant == number;
-        self.places.iter().flatten().filter(of).map(|placed| placed.route.key()).collect()
-    }
-
-    /// The route in a place.
-    pub fn get(&self, index: u32) -> Option<&Placed> {
-        self.places.get(index as usize)?.as_ref()
-    }
-
-    /// Takes the places that changed since the last time, in order.
-    pub fn take_changed(&mut self) -> BTreeSet<u32> {
-        std::mem::take(&mut self.changed)
-    }
-
-    /// Number of places that changed and have not been taken.
-    pub fn changed(&self) -> usize {
-        self.changed.len()
-    }
-
-    /// Number of places.
-    pub fn capacity(&self) -> u32 {
-        u32::try_from(self.places.len()).unwrap_or(u32::MAX)
-    }
-
-    /// Number of routes.
-    pub fn len(&self) -> usize {
-        self.by_key.len()
-    }
-
-    /// Whether there is no route.
-    pub fn is_empty(&self) -> bool {
-        self.by_key.is_empty()
-    }
-
-    /// Number of transactions applied by this madctld.
-    pub fn version(&self) -> u64 {
-        self.version
+        let of = |(_, placed): &(u32, &Placed)| placed.tenant == number;
+        self.iter().filter(of).map(|(_, placed)| placed.route.key()).collect()
     }
 }
 

@@ -1,21 +1,20 @@
 //! The software table of tenants: who may do what, before the workers have it.
 //!
-//! Owned by madctld's thread (the route desk); the place of a tenant here is its place in the table segment, and its
-//! number, which sessions and routes name, is that place + 1. A change is a transaction: applied whole with a new
-//! version, or refused with the table as it was. Places that changed are kept until the publisher takes them.
-//! Invariants: a name is in the table once; an id is never given twice, and a tenant that is replaced keeps place and
-//! id, so that its sessions stay its own; a freed place is the last to be given again, so that a number outlives its
-//! tenant for as long as possible.
+//! Owned by madctld's thread (the route desk). Transactions, places and versions are those of [`crate::places`]; here is
+//! what is particular to tenants: found by name; the number, which sessions and routes name, is the place + 1; a tenant
+//! that is replaced keeps its id too, so that its sessions stay its own; a freed place is the last to be given again, so
+//! that a number outlives its tenant for as long as possible.
 //!
 //! What it does not do: write shared memory ([`crate::publish`]), read text ([`spec`]), know who is in
 //! use (the route desk asks before it removes).
-
-use std::collections::{BTreeSet, HashMap, HashSet};
 
 use madplane_shm::table::tenant::number_of;
 
 pub use madctl::tenant as spec;
 pub use madctl::tenant::{Priority, RawTenant, SmpRight, Tenant, TenantError};
+
+pub use crate::places::Applied;
+use crate::places::{self, Deed, Held, Obstacle, Places, Placing, Wish};
 
 /// One wish of a transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,19 +28,6 @@ pub enum Change {
     },
     /// Take a tenant out.
     Remove(String),
-}
-
-/// What a transaction did.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Applied {
-    /// Version of the table afterwards.
-    pub version: u64,
-    /// Tenants that are new.
-    pub added: u32,
-    /// Tenants that took the place of another.
-    pub replaced: u32,
-    /// Tenants that are gone.
-    pub removed: u32,
 }
 
 /// Why a transaction was refused; one line each.
@@ -71,15 +57,6 @@ pub enum TableError {
     },
 }
 
-/// A refused transaction.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refused {
-    /// Which change, from 0.
-    pub position: usize,
-    /// Why.
-    pub why: TableError,
-}
-
 /// A tenant in its place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Placed {
@@ -90,179 +67,74 @@ pub struct Placed {
 }
 
 /// The table.
-#[derive(Debug)]
-pub struct TenantTable {
-    places: Vec<Option<Placed>>,
-    by_name: HashMap<String, u32>,
-    changed: BTreeSet<u32>,
-    /// Where the search for a free place begins.
-    cursor: u32,
-    version: u64,
-    next_id: u64,
+pub type TenantTable = Places<Placed>;
+
+/// A refused transaction.
+pub type Refused = places::Refused<TableError>;
+
+impl Held for Placed {
+    type Key = String;
+    type Change = Change;
+    type Error = TableError;
+
+    const PLACING: Placing = Placing::NextFree;
+
+    fn key(&self) -> String {
+        self.tenant.name().to_owned()
+    }
+
+    fn id(&self) -> u64 {
+        self.id
+    }
+
+    fn refusal(table: &TenantTable, change: &Change, obstacle: Obstacle) -> TableError {
+        let name = change.key();
+        match obstacle {
+            Obstacle::Exists => TableError::Exists(name),
+            Obstacle::Twice => TableError::Twice(name),
+            Obstacle::Unknown => table.unknown(&name),
+            Obstacle::Full => TableError::Full { capacity: table.capacity(), name },
+        }
+    }
+}
+
+impl Wish<Placed> for Change {
+    fn key(&self) -> String {
+        match self {
+            Self::Add { tenant, .. } => tenant.name().to_owned(),
+            Self::Remove(name) => name.clone(),
+        }
+    }
+
+    fn deed(&self) -> Deed {
+        match self {
+            Self::Add { replace: false, .. } => Deed::Add,
+            Self::Add { replace: true, .. } => Deed::Replace,
+            Self::Remove(_) => Deed::Remove,
+        }
+    }
+
+    fn entry(&self, former: Option<&Placed>, fresh: impl FnOnce() -> u64) -> Option<Placed> {
+        let Self::Add { tenant, .. } = self else { return None };
+        Some(Placed { tenant: tenant.clone(), id: former.map_or_else(fresh, Held::id) })
+    }
 }
 
 impl TenantTable {
-    /// An empty table of `capacity` places.
-    pub fn new(capacity: u32) -> Self {
-        Self {
-            places: (0..capacity).map(|_| None).collect(),
-            by_name: HashMap::new(),
-            changed: BTreeSet::new(),
-            cursor: 0,
-            version: 0,
-            next_id: 1,
-        }
-    }
-
-    /// Puts a tenant of a former madctld back into its place; false if the place or the name is taken. Nothing counts as
-    /// changed by that.
-    pub fn restore(&mut self, index: u32, placed: Placed) -> bool {
-        let free = self.places.get(index as usize).is_some_and(Option::is_none);
-        if !free || self.by_name.contains_key(placed.tenant.name()) {
-            return false;
-        }
-        if placed.id >= self.next_id {
-            self.next_id = placed.id.saturating_add(1);
-            self.cursor = index + 1;
-        }
-        self.by_name.insert(placed.tenant.name().to_owned(), index);
-        self.places[index as usize] = Some(placed);
-        true
-    }
-
-    /// Carries out all changes, or none.
-    ///
-    /// # Errors
-    /// The first change that is not possible, and why; the table is then as it was.
-    ///
-    /// # Panics
-    /// Never: free places are counted before.
-    pub fn apply(&mut self, changes: &[Change]) -> Result<Applied, Refused> {
-        self.check(changes)?;
-        let mut applied = Applied::default();
-        for change in changes {
-            match change {
-                Change::Remove(name) => {
-                    let Some(index) = self.by_name.remove(name) else { continue };
-                    self.places[index as usize] = None;
-                    self.changed.insert(index);
-                    applied.removed += 1;
-                }
-                Change::Add { tenant, .. } => {
-                    let name = tenant.name();
-                    let (index, id) = match self.find(name) {
-                        Some((index, former)) => {
-                            applied.replaced += 1;
-                            (index, former.id)
-                        }
-                        None => {
-                            applied.added += 1;
-                            let id = self.next_id;
-                            self.next_id += 1;
-                            (self.take_place().expect("the check counted the free places"), id)
-                        }
-                    };
-                    self.by_name.insert(name.to_owned(), index);
-                    self.places[index as usize] = Some(Placed { tenant: tenant.clone(), id });
-                    self.changed.insert(index);
-                }
-            }
-        }
-        self.version += u64::from(!changes.is_empty());
-        applied.version = self.version;
-        Ok(applied)
-    }
-
-    fn check(&self, changes: &[Change]) -> Result<(), Refused> {
-        let mut touched: HashSet<&str> = HashSet::with_capacity(changes.len());
-        let mut free = self.places.len() - self.by_name.len();
-        for (position, change) in changes.iter().enumerate() {
-            let refuse = |why| Err(Refused { position, why });
-            let name = match change {
-                Change::Remove(name) => name,
-                Change::Add { tenant, .. } => tenant.name(),
-            };
-            if !touched.insert(name) {
-                return refuse(TableError::Twice(name.to_owned()));
-            }
-            match (change, self.by_name.contains_key(name)) {
-                (Change::Remove(_), true) => free += 1,
-                (Change::Remove(_), false) => return refuse(self.unknown(name)),
-                (Change::Add { replace: true, .. }, true) => {}
-                (Change::Add { .. }, true) => return refuse(TableError::Exists(name.to_owned())),
-                (Change::Add { .. }, false) if free == 0 => {
-                    return refuse(TableError::Full { capacity: self.capacity(), name: name.to_owned() });
-                }
-                (Change::Add { .. }, false) => free -= 1,
-            }
-        }
-        Ok(())
-    }
-
-    fn take_place(&mut self) -> Option<u32> {
-        let capacity = self.capacity();
-        let index = (self.cursor..capacity)
-            .chain(0..self.cursor.min(capacity))
-            .find(|index| self.places[*index as usize].is_none())?;
-        self.cursor = index + 1;
-        Some(index)
-    }
-
     /// The refusal of a name that is not in the table.
     pub fn unknown(&self, name: &str) -> TableError {
-        let hint = crate::nearest::hint(name, self.by_name.keys().map(String::as_str));
+        let hint = crate::nearest::hint(name, self.keys().map(String::as_str));
         TableError::Unknown { name: name.to_owned(), hint }
     }
 
     /// Place and tenant of a name.
     pub fn find(&self, name: &str) -> Option<(u32, &Placed)> {
-        let index = *self.by_name.get(name)?;
-        Some((index, self.get(index)?))
+        self.look_up(name)
     }
 
     /// Number of a name, from 1, as sessions and routes carry it.
     pub fn number(&self, name: &str) -> Option<u16> {
         self.find(name).map(|(index, _)| number_of(index))
-    }
-
-    /// The tenant in a place.
-    pub fn get(&self, index: u32) -> Option<&Placed> {
-        self.places.get(index as usize)?.as_ref()
-    }
-
-    /// All tenants with their places, by place.
-    pub fn iter(&self) -> impl Iterator<Item = (u32, &Placed)> {
-        (0u32..).zip(&self.places).filter_map(|(index, placed)| Some((index, placed.as_ref()?)))
-    }
-
-    /// Takes the places that changed since the last time, in order.
-    pub fn take_changed(&mut self) -> BTreeSet<u32> {
-        std::mem::take(&mut self.changed)
-    }
-
-    /// Number of places that changed and have not been taken.
-    pub fn changed(&self) -> usize {
-        self.changed.len()
-    }
-
-    /// Number of places.
-    pub fn capacity(&self) -> u32 {
-        u32::try_from(self.places.len()).unwrap_or(u32::MAX)
-    }
-
-    /// Number of tenants.
-    pub fn len(&self) -> usize {
-        self.by_name.len()
-    }
-
-    /// Whether there is no tenant.
-    pub fn is_empty(&self) -> bool {
-        self.by_name.is_empty()
-    }
-
-    /// Number of transactions applied by this madctld.
-    pub fn version(&self) -> u64 {
-        self.version
     }
 }
 

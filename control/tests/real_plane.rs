@@ -6,9 +6,7 @@
 
 mod support;
 
-use std::process::Output;
-
-use support::{Bed, NAME, eventually};
+use support::{Bed, NAME, eventually, failed, ok};
 
 fn bed() -> Option<Bed> {
     let beside = std::path::Path::new(env!("CARGO_BIN_EXE_madctl")).with_file_name("madplaned");
@@ -26,18 +24,6 @@ impl Drop for Running<'_> {
     fn drop(&mut self) {
         self.0.madctl(&["down"]);
     }
-}
-
-fn ok(output: &Output) -> String {
-    let text = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(0), "{text}");
-    String::from_utf8(output.stdout.clone()).unwrap()
-}
-
-fn failed(output: &Output) -> String {
-    let text = String::from_utf8(output.stderr.clone()).unwrap();
-    assert_eq!((output.status.code(), text.lines().count()), (Some(1), 1), "{text}");
-    text
 }
 
 fn up(bed: &Bed) -> serde_json::Value {
@@ -64,21 +50,19 @@ fn a_plane_is_started_looked_at_changed_and_stopped() {
         (&12.into(), &4.into(), &12.into())
     );
     let pid = started["plane_pid"].to_string();
-    let again = failed(&bed.madctl(&["up"]));
-    assert!(
-        again.starts_with(&format!("madctl: plane {NAME} is already running (pid {pid}, since ")),
-        "{again}"
-    );
-    assert!(again.ends_with("fabric builtin:ring,switches=4,hosts=2)\n"), "{again}");
+    let again = failed(&bed.madctl(&["up"]), 1);
+    assert!(again.starts_with(&format!("plane {NAME} is already running (pid {pid}, since ")), "{again}");
+    assert!(again.ends_with("fabric builtin:ring,switches=4,hosts=2)"), "{again}");
     let shown = status(&bed);
     assert_eq!((&shown["state"], &shown["pid"]), (&"ready".into(), &started["plane_pid"]), "{shown}");
     assert_eq!(shown["control"]["daemon"]["connected"], true, "{shown}");
     assert_eq!(ok(&bed.madctl(&["links", "down", "ring-00:1"])), "ring-00:1: link is down\n");
     assert_eq!(ok(&bed.madctl(&["links", "up", "ring-00:1"])), "ring-00:1: link is up\n");
     assert_eq!(ok(&bed.madctl(&["nodes", "reboot", "ring-01"])), "ring-01: rebooted\n");
-    assert!(failed(&bed.madctl(&["links", "down", "rnig-00:1"])).contains("did you mean \"ring-00\"?"));
+    assert!(failed(&bed.madctl(&["links", "down", "rnig-00:1"]), 1).contains("did you mean \"ring-00\"?"));
     assert!(
-        failed(&bed.madctl(&["run", "--at", "rnig-00", "--", "true"])).contains("did you mean \"ring-00\"?")
+        failed(&bed.madctl(&["run", "--at", "rnig-00", "--", "true"]), 1)
+            .contains("did you mean \"ring-00\"?")
     );
     assert!(ok(&bed.madctl(&["sessions", "list"])).ends_with("no sessions\n"));
     assert!(ok(&bed.madctl(&["fabric", "show"])).contains("4 switches, 8 adapters"));
@@ -87,7 +71,7 @@ fn a_plane_is_started_looked_at_changed_and_stopped() {
         stopped.starts_with(&format!("plane {NAME} is down: madplaned (pid {pid}) ended, madctld")),
         "{stopped}"
     );
-    assert!(failed(&bed.madctl(&["down"])).contains("is not running"));
+    assert!(failed(&bed.madctl(&["down"]), 1).contains("is not running"));
     let after = status(&bed);
     assert_eq!((&after["running"], &after["control"]["running"]), (&false.into(), &false.into()), "{after}");
 }
@@ -100,7 +84,8 @@ fn killed_daemons_need_no_cleaning_up() {
     kill(&first["control_pid"]);
     eventually("madctld is gone", || status(&bed)["control"]["running"] == false);
     assert!(
-        failed(&bed.madctl(&["links", "down", "ring-00:1"])).contains("madctld of plane bed is not running")
+        failed(&bed.madctl(&["links", "down", "ring-00:1"]), 1)
+            .contains("madctld of plane bed is not running")
     );
     let repaired: serde_json::Value =
         serde_json::from_str(&ok(&bed.madctl(&["up", "--format", "json"]))).unwrap();
@@ -109,8 +94,8 @@ fn killed_daemons_need_no_cleaning_up() {
     kill(&first["plane_pid"]);
     eventually("madplaned is gone", || status(&bed)["running"] == false);
     assert_eq!(status(&bed)["state"], "not running (died)");
-    assert!(failed(&bed.madctl(&["links", "down", "ring-00:1"])).contains("is not running"));
-    assert!(failed(&bed.madctl(&["run", "--", "true"])).contains("is not running"));
+    assert!(failed(&bed.madctl(&["links", "down", "ring-00:1"]), 1).contains("is not running"));
+    assert!(failed(&bed.madctl(&["run", "--", "true"]), 1).contains("is not running"));
     let second = up(&bed);
     ok(&bed.madctl(&["links", "down", "ring-00:1"]));
     kill(&second["plane_pid"]);
@@ -119,7 +104,7 @@ fn killed_daemons_need_no_cleaning_up() {
         let shown = status(&bed);
         shown["running"] == false && shown["control"]["running"] == false
     });
-    assert!(failed(&bed.madctl(&["down"])).contains("is not running"));
+    assert!(failed(&bed.madctl(&["down"]), 1).contains("is not running"));
     up(&bed);
     ok(&bed.madctl(&["nodes", "reboot", "ring-00"]));
     ok(&bed.madctl(&["down"]));
@@ -131,14 +116,14 @@ fn a_start_that_fails_leaves_nothing_running() {
     let _running = Running(&bed);
     let broken = bed.root().join("broken.net");
     std::fs::write(&broken, "Switch 4 \"a\"\n[1] \"b\"[1]\n").unwrap();
-    let refused = failed(&bed.madctl(&["up", "--fabric", broken.to_str().unwrap()]));
-    assert!(refused.starts_with("madctl: madplaned: ") && refused.contains("line 2"), "{refused}");
-    assert!(failed(&bed.madctl(&["up", "--at", "nobody"])).contains("nobody"));
-    assert!(failed(&bed.madctl(&["down"])).contains("is not running"));
+    let refused = failed(&bed.madctl(&["up", "--fabric", broken.to_str().unwrap()]), 1);
+    assert!(refused.starts_with("madplaned: ") && refused.contains("line 2"), "{refused}");
+    assert!(failed(&bed.madctl(&["up", "--at", "nobody"]), 1).contains("nobody"));
+    assert!(failed(&bed.madctl(&["down"]), 1).contains("is not running"));
     // madctld cannot start: its socket's place is taken
     std::fs::create_dir_all(bed.run_file("admin.sock").join("x")).unwrap();
-    assert!(failed(&bed.madctl(&["up", "--fabric", "builtin:ring"])).contains("admin socket"));
-    assert!(failed(&bed.madctl(&["down"])).contains("is not running"));
+    assert!(failed(&bed.madctl(&["up", "--fabric", "builtin:ring"]), 1).contains("admin socket"));
+    assert!(failed(&bed.madctl(&["down"]), 1).contains("is not running"));
 }
 
 #[test]
@@ -147,8 +132,15 @@ fn a_daemon_that_does_not_end_is_killed_with_a_note() {
     let _running = Running(&bed);
     let started = up(&bed);
     let pid = i32::try_from(started["plane_pid"].as_i64().unwrap()).unwrap();
+    let tasks = format!("/proc/{pid}/task");
     let pid = rustix::process::Pid::from_raw(pid).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
+    // a thread that still runs could take the next signal
+    eventually("all its threads have stopped", || {
+        std::fs::read_dir(&tasks)
+            .unwrap()
+            .all(|task| std::fs::read_to_string(task.unwrap().path().join("stat")).unwrap().contains(") T "))
+    });
     let stopped = ok(&bed.madctl(&["down"]));
     assert!(stopped.contains("did not end within 5 s and was killed"), "{stopped}");
 }
@@ -167,7 +159,7 @@ fn two_ups_at_the_same_time_start_one_plane() {
     let done = outputs.iter().filter(|output| output.status.success()).count();
     assert_eq!(done, 1);
     for output in outputs.iter().filter(|output| !output.status.success()) {
-        assert!(failed(output).contains("is already running"));
+        assert!(failed(output, 1).contains("is already running"));
     }
 }
 
@@ -249,11 +241,8 @@ fn routes_are_found_and_traced_with_the_lids_and_states_of_the_running_fabric() 
     let Some(bed) = bed() else { return };
     let _running = Running(&bed);
     up(&bed);
-    let before = failed(&bed.madctl(&["routes", "add", "1", "2", "shortest"]));
-    assert_eq!(
-        before,
-        "madctl: no port of the fabric has LID 0x0001; a subnet manager has to run in it first\n"
-    );
+    let before = failed(&bed.madctl(&["routes", "add", "1", "2", "shortest"]), 1);
+    assert_eq!(before, "no port of the fabric has LID 0x0001; a subnet manager has to run in it first");
     // the default port is node-0000 at ring-00; its neighbours in the ring are at ports 1 and 2, its hosts at 3 and 4
     let lids = Lids::open(&bed);
     lids.give(&[], 1, 0x11);
@@ -274,8 +263,8 @@ fn routes_are_found_and_traced_with_the_lids_and_states_of_the_running_fabric() 
     assert!(added.starts_with("route 0x0011 -> 0x0022 added (ports 1,2,2,"), "{added}");
     ok(&bed.madctl(&["routes", "add", "0x22", "0x11", "shortest", "avoid", "ring-03"]));
     ok(&bed.madctl(&["routes", "add", "0x22", "5", "shortest"]));
-    let unknown = failed(&bed.madctl(&["routes", "add", "0x22", "0x99", "shortest"]));
-    assert_eq!(unknown, "madctl: no port of the fabric has LID 0x0099; 3 LIDs are in use\n");
+    let unknown = failed(&bed.madctl(&["routes", "add", "0x22", "0x99", "shortest"]), 1);
+    assert_eq!(unknown, "no port of the fabric has LID 0x0099; 3 LIDs are in use");
     eventually("the batch is published", || ok(&bed.madctl(&["routes", "show"])).contains("3 of 1024"));
     let traced = ok(&bed.madctl(&["routes", "trace", "0x11", "0x22"]));
     assert!(traced.contains("ring-03") && traced.ends_with("the path is whole\n"), "{traced}");
@@ -283,15 +272,12 @@ fn routes_are_found_and_traced_with_the_lids_and_states_of_the_running_fabric() 
     assert_eq!(ok(&bed.madctl(&["routes", "check"])), "3 routes, 0 broken\n");
     ok(&bed.madctl(&["links", "down", "ring-03:2"]));
     let broken = bed.madctl(&["routes", "trace", "0x11", "0x22"]);
-    let line = failed(&broken);
-    assert!(
-        line.starts_with("madctl: route 0x0011 -> 0x0022: hop ") && line.ends_with(" is down\n"),
-        "{line}"
-    );
+    let line = failed(&broken, 1);
+    assert!(line.starts_with("route 0x0011 -> 0x0022: hop ") && line.ends_with(" is down"), "{line}");
     let text = String::from_utf8(broken.stdout).unwrap();
     assert!(text.ends_with("the path is broken: MADs are dropped\n"), "{text}");
     let checked = bed.madctl(&["routes", "check"]);
-    assert!(failed(&checked).starts_with("madctl: 1 of 3 routes are broken"), "{checked:?}");
+    assert!(failed(&checked, 1).starts_with("1 of 3 routes are broken"), "{checked:?}");
     ok(&bed.madctl(&["links", "up", "ring-03:2"]));
     ok(&bed.madctl(&["routes", "check"]));
     // another plane takes the table up where the last one left it
@@ -416,13 +402,14 @@ fn a_session_of_a_tenant_is_shown_held_to_its_rights_and_bound_by_the_operator()
     eventually("another path is shown", || listed()["path"].as_array().unwrap().len() == 3);
     ok(&bed.madctl(&["sessions", "bind", &number, "none"]));
     eventually("no path is shown", || listed()["path"] == serde_json::json!([]));
-    assert!(failed(&bed.madctl(&["sessions", "bind", "999", "1"])).starts_with("madctl: "));
-    let kept = failed(&bed.madctl(&["tenants", "del", "red"]));
+    failed(&bed.madctl(&["sessions", "bind", "999", "1"]), 1);
+    let kept = failed(&bed.madctl(&["tenants", "del", "red"]), 1);
     assert!(kept.contains("tenant red has 1 session and 0 routes"), "{kept}");
     let shown = json(&["tenants", "show"]);
     assert_eq!(shown["tenants"][0]["sessions"], 1, "{shown}");
     drop(session);
-    eventually("it is gone", || json(&["tenants", "show"])["tenants"][0]["sessions"] == 0);
+    let unused = || json(&["tenants", "show"])["tenants"][0]["sessions"] == 0;
+    eventually("it is gone", unused);
     // the stock tool, as that tenant, at another node: first without any right to SMPs, then with one
     let library = std::path::Path::new(env!("CARGO_BIN_EXE_madctl")).with_file_name("libmadplane_umad.so");
     if !library.is_file() || bed.program("smpquery").arg("--version").output().is_err() {
@@ -440,6 +427,7 @@ fn a_session_of_a_tenant_is_shown_held_to_its_rights_and_bound_by_the_operator()
     assert_eq!(refused["stage"], "acl", "{counters}");
     tenants(&["add", "red", "smp=get", "--replace", "--sync"]);
     assert!(query(), "{}", ok(&bed.madctl(&["counters", "show"])));
+    eventually("the tool's session is gone", unused);
     tenants(&["del", "red", "--sync"]);
     let latency = json(&["latency", "show"]);
     assert!(latency["hw_sync_latency"]["count"].as_u64().unwrap() >= 3, "{latency}");

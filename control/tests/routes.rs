@@ -5,7 +5,7 @@
 mod support;
 
 use std::io::Read;
-use std::process::{Output, Stdio};
+use std::process::Output;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -27,7 +27,7 @@ struct Follower {
 impl Follower {
     fn start(bed: &Bed, status: &Status) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
-        let (stopped, status, path) = (stop.clone(), status.clone(), table_file(bed));
+        let (stopped, status, path) = (stop.clone(), status.clone(), bed.table_file());
         let thread = std::thread::spawn(move || {
             let mut reader = TableReader::open(&path).unwrap();
             while !stopped.load(Ordering::Relaxed) {
@@ -49,18 +49,6 @@ impl Drop for Follower {
     }
 }
 
-fn table_file(bed: &Bed) -> std::path::PathBuf {
-    bed.status_file().with_file_name(format!("madplane.{NAME}.table"))
-}
-
-fn madctld(bed: &Bed, options: &[&str]) -> Daemon {
-    let mut process = bed.program(env!("CARGO_BIN_EXE_madctld"));
-    process.args(["--name", NAME]).args(options).stderr(Stdio::piped());
-    let daemon = Daemon { child: process.spawn().unwrap() };
-    eventually("madctld listens", || bed.connect().is_some());
-    daemon
-}
-
 /// What a daemon has logged, after its end.
 fn log_of(mut daemon: Daemon) -> String {
     let mut pipe = daemon.child.stderr.take().unwrap();
@@ -80,7 +68,7 @@ fn shown(bed: &Bed) -> serde_json::Value {
 
 /// Keys and ports of the published routes.
 fn published(bed: &Bed) -> Vec<(u16, u16, Vec<u8>)> {
-    let mut reader = TableReader::open(&table_file(bed)).unwrap();
+    let mut reader = bed.table();
     let mut found = Vec::new();
     let mut take = |_, entry: Option<&RouteEntry>| {
         found.extend(entry.map(|entry| (entry.slid, entry.dlid, entry.ports().to_vec())));
@@ -91,12 +79,6 @@ fn published(bed: &Bed) -> Vec<(u16, u16, Vec<u8>)> {
     found
 }
 
-fn write(bed: &Bed, name: &str, text: &str) -> String {
-    let path = bed.root().join(name);
-    std::fs::write(&path, text).unwrap();
-    path.to_str().unwrap().to_owned()
-}
-
 #[test]
 fn wrong_input_is_one_line_and_leaves_the_table_as_it_was() {
     let bed = Bed::new();
@@ -104,9 +86,9 @@ fn wrong_input_is_one_line_and_leaves_the_table_as_it_was() {
     ok(&routes(&bed, &["add", "0x11", "0x22", "1,2", "--sync"]));
     let before = (shown(&bed)["routes"].clone(), published(&bed));
     let long = vec!["1"; 64].join(",");
-    let file = write(&bed, "bad.routes", "# good\n1 2 1,2\n\n3 4 1,0\n");
-    let twice = write(&bed, "twice.routes", "1 2 1\n3 4 1\n1 2 2\n");
-    let taken = write(&bed, "taken.routes", "1 2 1\n# x\n17 34 9\n");
+    let file = bed.write("bad.routes", "# good\n1 2 1,2\n\n3 4 1,0\n");
+    let twice = bed.write("twice.routes", "1 2 1\n3 4 1\n1 2 2\n");
+    let taken = bed.write("taken.routes", "1 2 1\n# x\n17 34 9\n");
     let table: [(&[&str], i32, &str); 22] = [
         (&["add", "0x11", "0x33", "1,0"], 2, "port 0 at hop 2 is out of range, ports are 1 to 255"),
         (&["add", "0x11", "0x33", "256"], 2, "port 256 at hop 1 is out of range, ports are 1 to 255"),
@@ -228,7 +210,7 @@ fn routes_are_shown_as_stored_with_their_use() {
     let replaced = ok(&routes(&bed, &["add", "0x0011", "0x0022", "9,8", "--replace", "--sync"]));
     assert!(replaced.starts_with("route 0x0011 -> 0x0022 replaced (ports 9,8); 2 of 1024"), "{replaced}");
     let uses =
-        RouteCounters::create(&table_file(&bed).with_extension("routes"), 1024, Incarnation::default())
+        RouteCounters::create(&bed.table_file().with_extension("routes"), 1024, Incarnation::default())
             .unwrap();
     uses.add(0, 256, 1);
     uses.add(0, 256, 1);
@@ -316,11 +298,10 @@ fn a_sync_is_answered_when_the_worker_has_it_and_holds_nobody_up() {
 fn a_worker_that_does_not_follow_is_named_and_logged() {
     let bed = Bed::new();
     let plane = FakePlane::start(&bed, done);
-    let daemon = madctld(&bed, &[]);
+    let daemon = bed.madctld_that_logs(&[]);
     bed.wait_connected();
     let line = failed(&routes(&bed, &["add", "1", "2", "3", "--sync"]), 1);
-    let generation =
-        TableReader::open(&table_file(&bed)).unwrap().refresh(&mut |_, _| {}, &mut |_, _| {}).generation;
+    let generation = bed.table().refresh(&mut |_, _| {}, &mut |_, _| {}).generation;
     assert_eq!(
         line,
         format!(
@@ -342,9 +323,9 @@ fn a_worker_that_does_not_follow_is_named_and_logged() {
 #[test]
 fn a_full_table_refuses_and_loses_nothing() {
     let bed = Bed::new();
-    let daemon = madctld(&bed, &["--dr-table-max", "2"]);
+    let daemon = bed.madctld_that_logs(&["--dr-table-max", "2"]);
     ok(&routes(&bed, &["add", "1", "2", "3"]));
-    let file = write(&bed, "two.routes", "1 3 1\n1 4 1\n");
+    let file = bed.write("two.routes", "1 3 1\n1 4 1\n");
     let expected =
         format!("{file}:2: DR table full (max=2), refusing route 0x0001 -> 0x0004; nothing was applied");
     assert_eq!(failed(&routes(&bed, &["load", &file]), 1), expected);
@@ -370,10 +351,10 @@ fn a_full_table_refuses_and_loses_nothing() {
 #[test]
 fn a_large_file_is_loaded_as_a_whole_and_a_client_that_dies_half_way_leaves_nothing() {
     let bed = Bed::new();
-    let _daemon = madctld(&bed, &["--dr-table-max", "5000"]);
+    let _daemon = bed.madctld_that_logs(&["--dr-table-max", "5000"]);
     let line = |number: u32| format!("{} {} {}\n", 1 + number / 100, 1000 + number % 100, 1 + number % 255);
     let text: String = (0..5000).map(line).collect();
-    let file = write(&bed, "large.routes", &text);
+    let file = bed.write("large.routes", &text);
     let mut half = Admin::new(&bed);
     let part = r#"{"v":1,"cmd":"routes.load","args":{"lines":[[1,"1 2 1"]],"more":true}}"#;
     assert_eq!(half.ask(part)["ok"], true);
@@ -391,7 +372,7 @@ fn a_large_file_is_loaded_as_a_whole_and_a_client_that_dies_half_way_leaves_noth
 fn routes_survive_the_death_of_both_daemons() {
     let bed = Bed::new();
     let plane = FakePlane::start(&bed, done);
-    let mut daemon = madctld(&bed, &["--dr-table-max", "77"]);
+    let mut daemon = bed.madctld_that_logs(&["--dr-table-max", "77"]);
     bed.wait_connected();
     {
         let _follower = Follower::start(&bed, &plane.status);
@@ -427,9 +408,9 @@ fn a_table_of_another_layout_is_refused_naming_both_versions() {
     let mut daemon = bed.madctld();
     ok(&routes(&bed, &["add", "1", "2", "3", "--sync"]));
     daemon.kill();
-    let mut bytes = std::fs::read(table_file(&bed)).unwrap();
+    let mut bytes = std::fs::read(bed.table_file()).unwrap();
     bytes[8..12].copy_from_slice(&99u32.to_ne_bytes());
-    std::fs::write(table_file(&bed), &bytes).unwrap();
+    std::fs::write(bed.table_file(), &bytes).unwrap();
     let ours = madplane_shm::LAYOUT_VERSION;
     let expected = format!("layout version 99 found, this program speaks version {ours}");
     assert!(failed(&routes(&bed, &["show"]), 1).ends_with(&expected));
@@ -437,7 +418,7 @@ fn a_table_of_another_layout_is_refused_naming_both_versions() {
     let text = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(text.trim_end().ends_with(&expected) && text.lines().count() == 1, "{text}");
-    assert_eq!(std::fs::read(table_file(&bed)).unwrap(), bytes);
+    assert_eq!(std::fs::read(bed.table_file()).unwrap(), bytes);
 }
 
 /// A fabric file whose ports have LIDs: 1, 2, 3 for the switches, 11, 12, 13 for the hosts.
@@ -457,7 +438,7 @@ fn recorded_fabric(bed: &Bed) -> String {
         line.to_owned()
     };
     let text = text.lines().map(line).collect::<Vec<_>>().join("\n");
-    write(bed, "recorded.net", &format!("{text}\n"))
+    bed.write("recorded.net", &format!("{text}\n"))
 }
 
 #[test]
@@ -472,7 +453,7 @@ fn paths_are_found_traced_and_checked_with_the_lids_of_the_file_when_all_are_dea
     assert!(add(&["11", "12", "shortest", "--sync"]).contains("(ports 1,1,3)"));
     assert!(add(&["11", "13", "via", "ring-01", "--sync"]).contains("(ports 1,1,1,3)"));
     assert!(add(&["12", "11", "shortest", "avoid", "ring-02", "--sync"]).contains("(ports 1,2,3)"));
-    let list = write(&bed, "via.routes", "12 13 via ring-00,ring-02 # around\n");
+    let list = bed.write("via.routes", "12 13 via ring-00,ring-02 # around\n");
     assert!(ok(&routes(&bed, &["load", &list, "--sync"])).contains("1 route loaded"));
     assert!(
         failed(&routes(&bed, &["add", "13", "11", "shortest", "avoid", "ring-0"]), 1)
@@ -579,21 +560,10 @@ fn a_plane_that_dies_leaves_no_sync_waiting() {
 
 #[test]
 fn only_root_and_the_daemons_user_may_change_routes_and_anyone_may_look() {
-    use std::os::unix::fs::PermissionsExt;
-    use std::os::unix::process::CommandExt;
-    if !rustix::process::geteuid().is_root() {
-        println!("skipped: needs root to act as another user");
-        return;
-    }
-    let bed = Bed::new();
-    std::fs::set_permissions(bed.root(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let Some(bed) = Bed::for_anyone() else { return };
     let _daemon = bed.madctld();
     ok(&routes(&bed, &["add", "1", "2", "3", "--sync"]));
-    let copy = bed.madctl_for_anyone();
-    let as_nobody = |arguments: &[&str]| {
-        let mut process = bed.program(&copy);
-        process.args(["--name", NAME, "routes"]).args(arguments).uid(65534).gid(65534).output().unwrap()
-    };
+    let as_nobody = |arguments: &[&str]| bed.madctl_as_nobody(&[&["routes"], arguments].concat());
     for arguments in [&["add", "1", "3", "3"][..], &["del", "1", "2"], &["flush"], &["sync"]] {
         let line = failed(&as_nobody(arguments), 1);
         assert_eq!(line, "only root and the user who runs madctld may change the plane");

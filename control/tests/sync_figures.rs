@@ -17,7 +17,7 @@ use std::time::Instant;
 
 use madplane_shm::sync::Ordering::{Relaxed, Release};
 use madplane_shm::table::snapshot::TableReader;
-use support::{Bed, FakePlane, NAME, done};
+use support::{Bed, FakePlane, done};
 
 const ROUNDS: usize = 4000;
 
@@ -50,7 +50,7 @@ fn a_change_with_sync_beside_a_round_trip() {
     let plane = FakePlane::start(&bed, done);
     let daemon = bed.madctld();
     bed.wait_connected();
-    let path = bed.status_file().with_file_name(format!("madplane.{NAME}.table"));
+    let path = bed.table_file();
     let stop = Arc::new(AtomicBool::new(false));
     let (stopped, status) = (stop.clone(), plane.status.clone());
     // the worker has a processor of its own, as a pinned one has; the other one is for the two that talk

@@ -7,7 +7,6 @@ mod support;
 use std::process::Output;
 
 use madplane_shm::sync::Ordering::{Relaxed, Release};
-use madplane_shm::table::snapshot::TableReader;
 use madplane_shm::table::tenant::{service_class, tenant_right};
 use support::{Bed, FakePlane, NAME, done, eventually, failed, ok};
 
@@ -23,20 +22,10 @@ fn shown(bed: &Bed) -> serde_json::Value {
     serde_json::from_str(&ok(&tenants(bed, &["show", "--format", "json"]))).unwrap()
 }
 
-fn reader(bed: &Bed) -> TableReader {
-    TableReader::open(&bed.status_file().with_file_name(format!("madplane.{NAME}.table"))).unwrap()
-}
-
 /// Names of the published tenants, by place.
 fn published(bed: &Bed) -> Vec<(u32, String)> {
-    let tenants = reader(bed).tenants().unwrap();
+    let tenants = bed.table().tenants().unwrap();
     tenants.into_iter().map(|(place, entry)| (place, entry.name().to_owned())).collect()
-}
-
-fn write(bed: &Bed, name: &str, text: &str) -> String {
-    let path = bed.root().join(name);
-    std::fs::write(&path, text).unwrap();
-    path.to_str().unwrap().to_owned()
 }
 
 #[test]
@@ -46,13 +35,13 @@ fn wrong_input_is_one_line_and_leaves_the_table_as_it_was() {
     ok(&tenants(&bed, &["add", "red", "uid=7", "--sync"]));
     ok(&routes(&bed, &["add", "1", "2", "3", "--tenant", "red", "--sync"]));
     let before = (shown(&bed)["tenants"].clone(), published(&bed));
-    let file = write(&bed, "bad.tenants", "# good\nblue pkey=0x8001\n\ngreen pkey=0\n");
-    let twice = write(&bed, "twice.tenants", "blue\ngreen\nblue\n");
-    let taken = write(&bed, "taken.tenants", "blue\n# x\nred\n");
-    let parts = write(&bed, "partitions.conf", "a=0x10: ALL;\nb=0x20: host-1;\n");
-    let good = write(&bed, "good.conf", "io=0x10: ALL;\n");
-    let unknown = write(&bed, "unknown.tenants", "blue partition=oi\n");
-    let of_nobody = write(&bed, "nobody.routes", "1 3 3\n1 4 3 tenant=rde\n");
+    let file = bed.write("bad.tenants", "# good\nblue pkey=0x8001\n\ngreen pkey=0\n");
+    let twice = bed.write("twice.tenants", "blue\ngreen\nblue\n");
+    let taken = bed.write("taken.tenants", "blue\n# x\nred\n");
+    let parts = bed.write("partitions.conf", "a=0x10: ALL;\nb=0x20: host-1;\n");
+    let good = bed.write("good.conf", "io=0x10: ALL;\n");
+    let unknown = bed.write("unknown.tenants", "blue partition=oi\n");
+    let of_nobody = bed.write("nobody.routes", "1 3 3\n1 4 3 tenant=rde\n");
     let applied = "nothing was applied";
     let table: [(&[&str], i32, &str); 18] = [
         (&["tenants", "add", "a/b"], 2, "\"a/b\" is no name for a tenant: 1 to 31 of the characters"),
@@ -148,7 +137,7 @@ fn a_tenant_is_published_as_written_and_shown_with_its_use() {
     let added = ok(&tenants(&bed, &[&["add", "red"], &options[..], &["--sync"]].concat()));
     assert!(added.starts_with("tenant red added; 1 of 64, generation "), "{added}");
     ok(&tenants(&bed, &["add", "blue", "--sync"]));
-    let [(0, red), (1, blue)] = &reader(&bed).tenants().unwrap()[..] else { panic!("not two tenants") };
+    let [(0, red), (1, blue)] = &bed.table().tenants().unwrap()[..] else { panic!("not two tenants") };
     assert_eq!(
         (red.name(), red.p_keys(), red.uids(), red.gids()),
         ("red", &[0x8001, 2][..], &[0, 1000][..], &[5][..])
@@ -192,7 +181,7 @@ fn a_tenant_is_published_as_written_and_shown_with_its_use() {
     assert_eq!(kept, "tenant red has 2 sessions and 1 route; take it out with --force, and they go too");
     let replaced = ok(&tenants(&bed, &["add", "red", "pkey=0x8005", "--replace", "--sync"]));
     assert!(replaced.starts_with("tenant red replaced; 2 of 64"), "{replaced}");
-    let [(0, red), _] = &reader(&bed).tenants().unwrap()[..] else { panic!("it has moved") };
+    let [(0, red), _] = &bed.table().tenants().unwrap()[..] else { panic!("it has moved") };
     assert_eq!((red.p_keys(), red.id), (&[0x8005][..], 1), "still the same tenant to its sessions");
     let removed = ok(&tenants(&bed, &["del", "red", "--force", "--sync"]));
     assert!(
@@ -212,10 +201,10 @@ fn routes_of_tenants_and_reserved_ones_say_so_everywhere() {
     ok(&tenants(&bed, &["add", "red", "priority=reserved", "--sync"]));
     let reserved = ok(&routes(&bed, &["reserve", "1", "2", "3,4", "--tenant", "red", "--sync"]));
     assert!(reserved.starts_with("route 0x0001 -> 0x0002 reserved (ports 3,4); 1 of 1024"), "{reserved}");
-    let file = write(&bed, "some.routes", "5 6 7 tenant=red\n7 8 9 priority=1\n");
+    let file = bed.write("some.routes", "5 6 7 tenant=red\n7 8 9 priority=1\n");
     ok(&routes(&bed, &["load", &file, "--sync"]));
     let mut found = Vec::new();
-    let done = reader(&bed).refresh(
+    let done = bed.table().refresh(
         &mut |_, entry| found.extend(entry.map(|entry| (entry.slid, entry.tenant, entry.priority))),
         &mut |_, _| {},
     );
@@ -233,7 +222,7 @@ fn routes_of_tenants_and_reserved_ones_say_so_everywhere() {
 fn tenants_and_their_routes_survive_the_death_of_both_daemons() {
     let bed = Bed::new();
     let mut daemon = bed.madctld();
-    let file = write(&bed, "two.tenants", "red pkey=0x8001 uid=1000\nblue pkey=0x8002 rate=5\n");
+    let file = bed.write("two.tenants", "red pkey=0x8001 uid=1000\nblue pkey=0x8002 rate=5\n");
     let loaded = ok(&tenants(&bed, &["load", &file, "--sync"]));
     assert!(loaded.starts_with(&format!("{file}: 2 tenants loaded; 2 of 64")), "{loaded}");
     ok(&routes(&bed, &["add", "1", "2", "3", "--tenant", "blue", "--sync"]));
@@ -258,25 +247,23 @@ fn tenants_and_their_routes_survive_the_death_of_both_daemons() {
 fn partitions_become_tenants_and_name_their_p_keys() {
     let bed = Bed::new();
     let _daemon = bed.madctld();
-    let conf = write(
-        &bed,
-        "partitions.conf",
+    let conf = bed.write("partitions.conf",
         "Default=0x7fff,ipoib : ALL, SELF=full ;\nstorage=0x10, defmember=full : 0x1, 0x2=limited;\ncompute : ALL_CAS;\n",
     );
     let loaded = ok(&tenants(&bed, &["load", "--partitions", &conf, "--sync"]));
     assert!(loaded.starts_with(&format!("{conf}: 3 tenants loaded; 3 of 64")), "{loaded}");
     let p_keys = |bed: &Bed| -> Vec<(String, Vec<u16>)> {
-        let tenants = reader(bed).tenants().unwrap();
+        let tenants = bed.table().tenants().unwrap();
         tenants.iter().map(|(_, entry)| (entry.name().to_owned(), entry.p_keys().to_vec())).collect()
     };
     let expected = [("Default", 0xffff), ("storage", 0x8010), ("compute", 0x8001)];
     assert_eq!(p_keys(&bed), expected.map(|(name, key)| (name.to_owned(), vec![key])));
-    let file = write(&bed, "some.tenants", "red partition=storage,compute:limited,Default:limited uid=5\n");
+    let file = bed.write("some.tenants", "red partition=storage,compute:limited,Default:limited uid=5\n");
     ok(&tenants(&bed, &["load", &file, "--partitions", &conf, "--sync"]));
     ok(&tenants(&bed, &["add", "blue", "partition=storage", "--partitions", &conf, "--sync"]));
     let later = [("red", vec![0x8010, 0x0001, 0x7fff]), ("blue", vec![0x8010])];
     assert_eq!(p_keys(&bed)[3..], later.map(|(name, keys)| (name.to_owned(), keys)));
-    let odd = write(&bed, "odd.conf", "x=5,owner: ALL=owner;\n");
+    let odd = bed.write("odd.conf", "x=5,owner: ALL=owner;\n");
     let output = tenants(&bed, &["load", "--partitions", &odd, "--replace", "--sync"]);
     let remarks = String::from_utf8(output.stderr).unwrap();
     assert_eq!((output.status.code(), remarks.lines().count()), (Some(0), 2), "{remarks}");
@@ -287,7 +274,7 @@ fn partitions_become_tenants_and_name_their_p_keys() {
 fn a_full_table_of_tenants_refuses_is_logged_and_shown_with_both_daemons_dead() {
     let bed = Bed::new();
     let mut daemon = bed.madctld_with(&["--tenants-max", "2", "--dr-table-max", "1"]);
-    let file = write(&bed, "three.tenants", "a\nb\nc\n");
+    let file = bed.write("three.tenants", "a\nb\nc\n");
     let full = failed(&tenants(&bed, &["load", &file]), 1);
     assert_eq!(full, format!("{file}:3: tenant table full (max=2), refusing tenant c; nothing was applied"));
     ok(&routes(&bed, &["add", "1", "2", "3", "--sync"]));
@@ -360,7 +347,7 @@ fn more_tenants_than_fit_into_a_line_are_all_told() {
     let line =
         |number: u32| format!("tenant-{number} pkey={} classes={}\n", keys.join(","), "0x02,0x0a,0x0c,0x0e");
     let text: String = (0..1024).map(line).collect();
-    let file = write(&bed, "many.tenants", &text);
+    let file = bed.write("many.tenants", &text);
     let loaded = ok(&tenants(&bed, &["load", &file, "--sync"]));
     assert!(loaded.starts_with(&format!("{file}: 1024 tenants loaded; 1024 of 1024")), "{loaded}");
     let paths = madplane_shm::paths::PlanePaths::under(&bed.root(), NAME).unwrap();
@@ -373,28 +360,16 @@ fn more_tenants_than_fit_into_a_line_are_all_told() {
 
 #[test]
 fn only_root_and_the_daemons_user_may_change_tenants_and_anyone_may_look() {
-    use std::os::unix::fs::PermissionsExt;
-    use std::os::unix::process::CommandExt;
-    if !rustix::process::geteuid().is_root() {
-        println!("skipped: needs root to act as another user");
-        return;
-    }
-    let bed = Bed::new();
-    std::fs::set_permissions(bed.root(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let Some(bed) = Bed::for_anyone() else { return };
     let _daemon = bed.madctld();
     ok(&tenants(&bed, &["add", "red", "--sync"]));
-    let copy = bed.madctl_for_anyone();
-    let as_nobody = |arguments: &[&str]| {
-        let mut process = bed.program(&copy);
-        process.args(["--name", NAME]).args(arguments).uid(65534).gid(65534).output().unwrap()
-    };
     for arguments in
         [&["tenants", "add", "blue"][..], &["tenants", "del", "red"], &["sessions", "bind", "1", "none"]]
     {
-        let line = failed(&as_nobody(arguments), 1);
+        let line = failed(&bed.madctl_as_nobody(arguments), 1);
         assert_eq!(line, "only root and the user who runs madctld may change the plane");
     }
-    assert!(ok(&as_nobody(&["tenants", "show"])).contains("1 of 64"));
+    assert!(ok(&bed.madctl_as_nobody(&["tenants", "show"])).contains("1 of 64"));
     assert_eq!(published(&bed).len(), 1);
 }
 
@@ -404,7 +379,7 @@ fn a_table_of_another_layout_version_is_refused_by_reader_and_writer_with_both_v
     let mut daemon = bed.madctld();
     ok(&tenants(&bed, &["add", "red", "--sync"]));
     daemon.kill();
-    let path = bed.status_file().with_file_name(format!("madplane.{NAME}.table"));
+    let path = bed.table_file();
     let mut bytes = std::fs::read(&path).unwrap();
     let other = madplane_shm::LAYOUT_VERSION + 7;
     bytes[8..12].copy_from_slice(&other.to_ne_bytes());

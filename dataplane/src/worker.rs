@@ -121,7 +121,7 @@ impl Worker {
 
     /// Does everything that is due at `now_ns`; returns how much there was.
     pub fn poll(&mut self, now_ns: u64) -> usize {
-        if self.routes.as_ref().is_some_and(|routes| routes.changed()) {
+        if self.routes.as_ref().is_some_and(|routes| routes.is_due()) {
             self.refresh_routes();
         }
         self.egress.now_ns = now_ns;
@@ -151,7 +151,8 @@ impl Worker {
         let Some(routes) = &mut self.routes else { return };
         let applied = routes.refresh(&mut self.shard, &mut self.egress.acl);
         let block = self.telemetry.status().worker(self.index);
-        let asked = routes.tuning(self.index);
+        let asked = applied.and_then(|_| routes.tuning(self.index));
+        let tenants_moved = routes.tenants_moved();
         let (retries, refused) = routes.mishaps();
         block.table_retries.store(retries, Ordering::Relaxed);
         block.table_refused.store(refused, Ordering::Relaxed);
@@ -164,7 +165,9 @@ impl Worker {
             // control looks at the generation first: the time is that of this generation
             block.applied_generation.store(generation, Ordering::Release);
         }
-        self.sort_by_class();
+        if tenants_moved {
+            self.sort_by_class();
+        }
     }
 
     /// Shows all counts in the status segment; [`Worker::run`] does so by itself.

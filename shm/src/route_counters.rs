@@ -89,6 +89,7 @@ impl RouteCounters {
     }
 
     fn place(mapping: &Arc<Mapping>, routes: u32) -> Option<Self> {
+        mapping.populate();
         Some(Self { uses: mapping.place(USES_AT, routes as usize)?, header: mapping.place(0, 1)? })
     }
 

@@ -29,6 +29,7 @@ use staging::Staging;
 
 pub mod pair;
 mod staging;
+pub mod steps;
 
 /// Number of the word of an entry that says which generation changed it last.
 const VERSION: usize = 0;
@@ -269,6 +270,10 @@ pub struct Reader<M: TableMemory> {
     head: u64,
     versions: Vec<u64>,
     staging: Staging,
+    /// Where [`Reader::advance`] goes on.
+    stand: steps::Stand,
+    /// Entries it copies before it looks whether the writer has come.
+    chunk_now: u32,
 }
 
 /// One bank as it was found.
@@ -283,7 +288,18 @@ impl<M: TableMemory> Reader<M> {
     pub fn new(memory: M) -> Self {
         let entries = memory.entries() as usize;
         let staging = Staging::new(entries, M::Entry::default().as_ref().len());
-        Self { memory, generation: 0, head: 0, versions: vec![0; entries], staging }
+        // written once here, as the staging is, so that a refresh meets no page for the first time
+        let mut versions = vec![u64::MAX; entries];
+        versions.fill(0);
+        Self {
+            memory,
+            generation: 0,
+            head: 0,
+            versions,
+            staging,
+            stand: steps::Stand::Idle,
+            chunk_now: M::CHUNK,
+        }
     }
 
     /// The memory.
@@ -305,6 +321,7 @@ impl<M: TableMemory> Reader<M> {
     /// delivered before, with those of its words that count, all of one generation. `accept` says whether it is sound.
     pub fn refresh(&mut self, accept: &mut impl FnMut(u32, &[u64]) -> bool) -> Refresh {
         let mut done = Refresh { generation: self.generation, complete: true, ..Refresh::default() };
+        self.stand = steps::Stand::Idle;
         if !self.changed() {
             return done;
         }
@@ -435,6 +452,19 @@ impl<M: TableMemory> Reader<M> {
     }
 
     fn deliver(&mut self, view: View, accept: &mut impl FnMut(u32, &[u64]) -> bool, done: &mut Refresh) {
+        self.hand_out(accept, &mut done.changed, &mut done.refused);
+        self.generation = view.generation;
+        self.head = view.head;
+        done.generation = view.generation;
+    }
+
+    /// Hands out what is staged and differs from what was delivered before.
+    fn hand_out(
+        &mut self,
+        accept: &mut impl FnMut(u32, &[u64]) -> bool,
+        changed: &mut u32,
+        refused: &mut u32,
+    ) {
         let versions = &mut self.versions;
         self.staging.take_all(|index, words| {
             let version = words[VERSION];
@@ -445,14 +475,11 @@ impl<M: TableMemory> Reader<M> {
             }
             *seen = version;
             if accept(index, words) {
-                done.changed += 1;
+                *changed += 1;
             } else {
-                done.refused += 1;
+                *refused += 1;
             }
         });
-        self.generation = view.generation;
-        self.head = view.head;
-        done.generation = view.generation;
     }
 }
 

@@ -119,12 +119,24 @@ impl Follower {
 
     /// Refreshes once and checks the copy: whole entries, and for each generation the versions of `history`.
     fn follow(&mut self, history: &[(u64, &[u64])]) -> Refresh {
-        let versions = &mut self.versions;
-        let done = self.reader.refresh(&mut |index, words: &[u64]| {
-            assert_eq!(words, entry(index, words[0]), "a torn entry was handed out");
-            versions[index as usize] = words[0];
-            true
-        });
+        let (reader, versions) = (&mut self.reader, &mut self.versions);
+        let done = reader.refresh(&mut |index, words| take(versions, index, words));
+        self.check(done, history)
+    }
+
+    /// The same in steps of one entry, as many as `steps` unless a generation is complete before.
+    fn step(&mut self, steps: usize, history: &[(u64, &[u64])]) -> Refresh {
+        let (reader, versions) = (&mut self.reader, &mut self.versions);
+        for _ in 0..steps {
+            if reader.advance(1, &mut |index, words| take(versions, index, words)).complete {
+                let done = Refresh { generation: reader.generation(), complete: true, ..Refresh::default() };
+                return self.check(done, history);
+            }
+        }
+        Refresh::default()
+    }
+
+    fn check(&self, done: Refresh, history: &[(u64, &[u64])]) -> Refresh {
         let held = history.iter().find(|(generation, _)| *generation == done.generation);
         let expected = held.map_or(&[][..], |(_, versions)| versions);
         if done.generation != 0 {
@@ -132,6 +144,12 @@ impl Follower {
         }
         done
     }
+}
+
+fn take(versions: &mut [u64], index: u32, words: &[u64]) -> bool {
+    assert_eq!(words, entry(index, words[0]), "a torn entry was handed out");
+    versions[index as usize] = words[0];
+    true
 }
 
 fn model(test: impl Fn() + Sync + Send + 'static) {
@@ -163,6 +181,70 @@ fn a_publication_is_seen_whole_by_a_full_pass() {
         let mut follower = Follower::new(memory);
         let publisher = thread::spawn(move || publish(&mut writer, &[0, 1]));
         follower.follow(&[(1, &[0, 0]), (2, &[2, 2])]);
+        publisher.join().unwrap();
+    });
+}
+
+#[test]
+fn a_publication_is_seen_whole_in_steps_by_the_journal() {
+    model(|| {
+        let memory = HeapTable::new(2);
+        let mut writer = Writer::open(memory.clone());
+        let mut follower = Follower::new(memory);
+        let history: &[(u64, &[u64])] = &[(1, &[0, 0]), (2, &[2, 2]), (3, &[3, 2])];
+        assert!(follower.step(9, history).complete);
+        publish(&mut writer, &[0, 1]);
+        let publisher = thread::spawn(move || publish(&mut writer, &[0]));
+        follower.step(3, history);
+        publisher.join().unwrap();
+        assert_eq!(follower.step(9, history).generation, 3);
+    });
+}
+
+#[test]
+fn a_publication_is_seen_whole_in_steps_by_a_full_pass() {
+    model(|| {
+        let memory = HeapTable::new(2);
+        let mut writer = Writer::open(memory.clone());
+        let mut follower = Follower::new(memory);
+        let history: &[(u64, &[u64])] = &[(1, &[0, 0]), (2, &[2, 2])];
+        let publisher = thread::spawn(move || publish(&mut writer, &[0, 1]));
+        follower.step(3, history);
+        publisher.join().unwrap();
+        while follower.step(9, history).generation != 2 {}
+    });
+}
+
+#[test]
+fn a_step_of_a_full_pass_that_was_overtaken_is_made_again() {
+    model(|| {
+        let memory = HeapTable::new(2);
+        let mut writer = Writer::open(memory.clone());
+        let mut follower = Follower::new(memory);
+        publish(&mut writer, &[0, 1]);
+        let history: &[(u64, &[u64])] = &[(2, &[2, 2]), (3, &[3, 2]), (4, &[4, 2])];
+        let publisher = thread::spawn(move || {
+            publish(&mut writer, &[0]);
+            publish(&mut writer, &[0]);
+        });
+        follower.step(4, history);
+        publisher.join().unwrap();
+        while follower.step(9, history).generation != 4 {}
+    });
+}
+
+#[test]
+fn a_bank_that_is_written_again_during_a_step_is_not_used() {
+    model(|| {
+        let memory = HeapTable::new(1);
+        let mut writer = Writer::open(memory.clone());
+        let mut follower = Follower::new(memory);
+        publish(&mut writer, &[0]);
+        let publisher = thread::spawn(move || {
+            publish(&mut writer, &[0]);
+            publish(&mut writer, &[0]);
+        });
+        follower.step(3, &[(2, &[2]), (3, &[3]), (4, &[4])]);
         publisher.join().unwrap();
     });
 }

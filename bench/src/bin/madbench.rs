@@ -1,6 +1,7 @@
-//! Runs what the library measures: `list`, `run`, `compare`, and the child processes that `run` starts.
+//! Runs what the library measures: `list`, `run`, `check`, `compare`, and the child processes that `run` starts.
 //!
-//! Exit codes: 0 measured (or skipped because a peer is missing), 1 failed with one line on standard error, 2 wrong usage.
+//! Exit codes: 0 measured (or skipped because a peer is missing), 1 failed with one line on standard error, or `check`
+//! found a bar missed, 2 wrong usage.
 #![forbid(unsafe_code)]
 
 use std::io::Write;
@@ -8,12 +9,12 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand, ValueEnum};
-use madplane_bench::BenchError;
 use madplane_bench::libibmad::Probe;
 use madplane_bench::machine::Environment;
 use madplane_bench::programs::peers_required;
 use madplane_bench::report::{Line, Record, compare, from_json_lines, to_json_lines, to_text};
 use madplane_bench::scenario::{self, Options};
+use madplane_bench::{BenchError, check};
 
 /// Measures a plane, checks every answer, and compares.
 #[derive(Debug, Parser)]
@@ -34,6 +35,14 @@ enum Command {
         /// Names; see `list`.
         #[arg(required = true)]
         names: Vec<String>,
+        #[command(flatten)]
+        arguments: RunArguments,
+    },
+    /// Holds results against the bars of the project; exits with 1 if any is missed or was not measured.
+    Check {
+        /// Result files of `run`, a later one over an earlier; without them the scenarios are run.
+        #[arg(long)]
+        from: Vec<PathBuf>,
         #[command(flatten)]
         arguments: RunArguments,
     },
@@ -93,7 +102,8 @@ fn parse_guid(text: &str) -> Result<u64, String> {
 
 fn main() -> ExitCode {
     match execute(Arguments::parse().command) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
         Err(error) => {
             let _ = writeln!(std::io::stderr(), "madbench: {error}");
             if matches!(error, BenchError::Usage(_)) { ExitCode::from(2) } else { ExitCode::FAILURE }
@@ -101,24 +111,49 @@ fn main() -> ExitCode {
     }
 }
 
-fn execute(command: Command) -> Result<(), BenchError> {
+/// Whether everything that was checked holds.
+fn execute(command: Command) -> Result<bool, BenchError> {
     match command {
         Command::List => {
             let lines: Vec<_> = scenario::ALL
                 .iter()
-                .map(|scenario| format!("{:<10} {}", scenario.name, scenario.about))
+                .map(|scenario| format!("{:<14} {}", scenario.name, scenario.about))
                 .collect();
-            print(&(lines.join("\n") + "\n"))
+            print(&(lines.join("\n") + "\n"))?;
         }
-        Command::Floor(arguments) => run(&["floor".to_owned()], &arguments),
-        Command::Run { names, arguments } => run(&names, &arguments),
-        Command::Compare { a, b } => print(&compare(&read(&a)?, &read(&b)?)),
+        Command::Floor(arguments) => run(&["floor".to_owned()], &arguments)?,
+        Command::Run { names, arguments } => run(&names, &arguments)?,
+        Command::Check { from, arguments } => return hold(&from, &arguments),
+        Command::Compare { a, b } => print(&compare(&read(&a)?, &read(&b)?))?,
         Command::ProbeLibibmad { device, path, node_guid, count } => {
             let times = Probe { device, path, node_guid, count }.run()?;
             let line = serde_json::to_string(&times.summary(None));
-            print(&(line.map_err(|error| BenchError::Usage(error.to_string()))? + "\n"))
+            print(&(line.map_err(|error| BenchError::Usage(error.to_string()))? + "\n"))?;
         }
     }
+    Ok(true)
+}
+
+fn hold(from: &[PathBuf], arguments: &RunArguments) -> Result<bool, BenchError> {
+    let mut lines = Vec::new();
+    if from.is_empty() {
+        let names: Vec<String> = check::scenarios().into_iter().map(str::to_owned).collect();
+        let (environment, records) = measure(&names, arguments)?;
+        lines.push(Line::Environment(environment));
+        lines.extend(records.into_iter().map(Line::Result));
+    }
+    for path in from {
+        lines.extend(read(path)?);
+    }
+    let verdicts = check::check(&lines);
+    print(&match arguments.format {
+        Format::Text => check::to_text(&verdicts),
+        Format::Json => {
+            serde_json::to_string_pretty(&verdicts).map_err(|error| BenchError::Usage(error.to_string()))?
+                + "\n"
+        }
+    })?;
+    Ok(verdicts.short == 0)
 }
 
 fn read(path: &PathBuf) -> Result<Vec<Line>, BenchError> {
@@ -131,6 +166,15 @@ fn print(text: &str) -> Result<(), BenchError> {
 }
 
 fn run(names: &[String], arguments: &RunArguments) -> Result<(), BenchError> {
+    let (environment, records) = measure(names, arguments)?;
+    match arguments.format {
+        Format::Json => print(&to_json_lines(&environment, &records)),
+        Format::Text => print(&to_text(&environment, &records)),
+    }
+}
+
+/// Runs scenarios and writes the output file, if one is wanted.
+fn measure(names: &[String], arguments: &RunArguments) -> Result<(Environment, Vec<Record>), BenchError> {
     let scenarios = names.iter().map(|name| scenario::find(name)).collect::<Result<Vec<_>, _>>()?;
     let environment = Environment::now();
     let options = Options {
@@ -149,12 +193,9 @@ fn run(names: &[String], arguments: &RunArguments) -> Result<(), BenchError> {
             Err(error) => return Err(error),
         }
     }
-    let json = to_json_lines(&environment, &records);
     if let Some(path) = &arguments.output {
+        let json = to_json_lines(&environment, &records);
         std::fs::write(path, &json).map_err(|e| BenchError::io(path.display().to_string(), e))?;
     }
-    match arguments.format {
-        Format::Json => print(&json),
-        Format::Text => print(&to_text(&environment, &records)),
-    }
+    Ok((environment, records))
 }

@@ -5,10 +5,12 @@
 
 #![allow(dead_code, unused_imports, unreachable_pub, clippy::unwrap_used, clippy::missing_panics_doc)]
 
+mod counters;
 mod fabric;
 mod opensm;
 pub mod probe;
 mod process;
+mod users;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -16,11 +18,13 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+pub use counters::{Counts, counts};
 pub use fabric::{Graph, builtin, shared_fabric};
 use madplane_shm::paths::PlanePaths;
 pub use opensm::OpenSm;
 pub use process::{Background, Ran, alive, kill, read_lossy, run};
 use tempfile::TempDir;
+pub use users::User;
 
 /// Watchdog of everything that waits; far beyond what anything here takes.
 pub const PATIENCE: Duration = Duration::from_secs(120);
@@ -233,14 +237,10 @@ impl Plane {
         assert!(ran.out.contains("is ready"), "{ran}");
     }
 
-    fn tool(&self, at: &str, command: &[&str]) -> Command {
+    fn tool(&self, options: &[&str], command: &[&str]) -> Command {
         let mut madctl = self.program("madctl");
-        madctl.arg("run");
-        if !at.is_empty() {
-            madctl.args(["--at", at]);
-        }
         // osmtest leaves a file where it stands
-        madctl.arg("--").args(command).current_dir(self.root.path());
+        madctl.arg("run").args(options).arg("--").args(command).current_dir(self.root.path());
         madctl
     }
 
@@ -251,7 +251,12 @@ impl Plane {
 
     /// Runs a stock program at a port.
     pub fn run_at(&self, at: &str, command: &[&str]) -> Ran {
-        run(&mut self.tool(at, command))
+        self.run_with(&at_option(at), command)
+    }
+
+    /// Runs a stock program with these options of `madctl run`.
+    pub fn run_with(&self, options: &[&str], command: &[&str]) -> Ran {
+        run(&mut self.tool(options, command))
     }
 
     /// Runs a stock program that has to succeed, and returns what it prints.
@@ -262,22 +267,61 @@ impl Plane {
 
     #[track_caller]
     pub fn ok_at(&self, at: &str, command: &[&str]) -> String {
-        let ran = self.run_at(at, command);
-        assert_eq!(ran.code, Some(0), "{command:?}: {ran}");
+        self.ok_with(&at_option(at), command)
+    }
+
+    #[track_caller]
+    pub fn ok_with(&self, options: &[&str], command: &[&str]) -> String {
+        let ran = self.run_with(options, command);
+        assert_eq!(ran.code, Some(0), "{options:?} {command:?}: {ran}");
         ran.out
     }
 
     /// Starts a stock program at a port; it ends with the returned value.
     pub fn spawn_at(&self, at: &str, command: &[&str]) -> Background {
-        Background::start(command[0], &mut self.tool(at, command))
+        self.spawn_with(&at_option(at), command)
     }
 
-    /// Value of a counter in `madctl counters show`.
+    /// Starts a stock program with these options of `madctl run`.
+    pub fn spawn_with(&self, options: &[&str], command: &[&str]) -> Background {
+        Background::start(command[0], &mut self.tool(options, command))
+    }
+
+    /// `madctl` that has to succeed; what it prints.
+    #[track_caller]
+    pub fn done(&self, arguments: &[&str]) -> String {
+        let ran = self.madctl(arguments);
+        assert_eq!(ran.code, Some(0), "{arguments:?}: {ran}");
+        ran.out
+    }
+
+    /// `madctl` that has to fail with one line; that line.
+    #[track_caller]
+    pub fn refused(&self, arguments: &[&str]) -> String {
+        let ran = self.madctl(arguments);
+        assert!(matches!(ran.code, Some(1 | 2)), "{arguments:?}: {ran}");
+        assert_eq!(ran.err.lines().count(), 1, "{arguments:?}: one line on stderr: {ran}");
+        let line = ran.err.trim_end();
+        line.strip_prefix("madctl: ").unwrap_or_else(|| panic!("{arguments:?}: {ran}")).to_owned()
+    }
+
+    /// LID of any node by its description, from the subnet manager.
+    #[track_caller]
+    pub fn lid(&self, description: &str) -> u16 {
+        let lid = self.ok(&["saquery", "-L", description]);
+        lid.trim().parse().unwrap_or_else(|error| panic!("{description}: {error}: {lid:?}"))
+    }
+
+    /// What a command of `madctl` shows, as JSON.
     pub fn json(&self, arguments: &[&str]) -> serde_json::Value {
         let ran = self.madctl(&[arguments, &["--format", "json"]].concat());
         assert_eq!(ran.code, Some(0), "{ran}");
         serde_json::from_str(&ran.out).unwrap_or_else(|error| panic!("{error}: {ran}"))
     }
+}
+
+fn at_option(at: &str) -> Vec<&str> {
+    if at.is_empty() { Vec::new() } else { vec!["--at", at] }
 }
 
 impl Drop for Plane {

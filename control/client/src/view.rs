@@ -81,6 +81,16 @@ pub enum LookError {
 }
 
 impl LookError {
+    /// Whether a segment is there that a program of another version has written.
+    fn is_other_version(&self) -> bool {
+        use madplane_shm::header::HeaderError::Version;
+        matches!(
+            self,
+            Self::Status(StatusError::Header { source: Version { .. }, .. })
+                | Self::Table(TableError::Header { source: Version { .. }, .. })
+        )
+    }
+
     /// The errno for a C caller.
     pub fn errno(&self) -> i32 {
         use rustix::io::Errno;
@@ -320,7 +330,7 @@ impl View {
     /// The distinct error logs of both daemons; a segment that is not there has none.
     ///
     /// # Errors
-    /// As [`View::head`], if neither segment is there.
+    /// As [`View::head`], if neither segment is there; one of another version.
     pub fn errors(&mut self) -> Result<Errors, LookError> {
         let (seen, table) = self.either()?;
         let log = table.map_or(&[][..], |table| table.reader.errors());
@@ -330,18 +340,20 @@ impl View {
     /// How long synchronisations of the table and duty cycles of the workers take; a segment that is not there has none.
     ///
     /// # Errors
-    /// As [`View::head`], if neither segment is there.
+    /// As [`View::head`], if neither segment is there; one of another version.
     pub fn latency(&mut self) -> Result<Latencies, LookError> {
         let (seen, table) = self.either()?;
         Ok(Latencies::of(seen, table))
     }
 
-    /// What there is of both segments; an error if there is nothing.
+    /// What there is of both segments; an error if there is nothing, or something of another version.
     #[expect(clippy::type_complexity, reason = "used in the two functions above only")]
     fn either(&mut self) -> Result<(Option<(Status, Head)>, Option<&TableCopy>), LookError> {
         let seen = self.look();
         let table = TableCopy::map(&mut self.table, &self.paths);
         match (seen, table) {
+            // what this program cannot read is not nothing
+            (Err(error), _) | (_, Err(error)) if error.is_other_version() => Err(error),
             (Err(error), Err(_)) => Err(error),
             (seen, table) => Ok((seen.ok(), table.ok().map(|table| &*table))),
         }

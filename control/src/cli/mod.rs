@@ -183,7 +183,7 @@ pub(crate) struct UpArgs {
     /// Places of the table of tenants, up to 1024.
     #[arg(long, value_name = "N")]
     tenants_max: Option<u32>,
-    /// How madctld writes its log.
+    /// How the daemons write their logs.
     #[arg(long, value_enum, default_value_t)]
     log_format: LogFormat,
 }

@@ -14,6 +14,7 @@ use super::{Change, RouteDesk};
 use crate::admin_tenants::{TenantAction, TenantUse, TenantsDone, TenantsShown};
 use crate::answer::Answer;
 use crate::cli::output::count;
+use crate::file_part::FilePart;
 use crate::routes;
 use crate::tenants::{self, RawTenant, TableError, Tenant};
 
@@ -43,13 +44,12 @@ impl RouteDesk {
             TenantAction::Remove { name, force, sync } => {
                 self.remove_tenant(&name, force).map(|done| (done, sync))
             }
-            TenantAction::Load { lines, more, replace, sync } => {
-                let staged = self.staged_tenants.entry(peer).or_default();
-                staged.extend(lines);
-                if more && staged.len() <= self.tenants.capacity() as usize {
+            TenantAction::Load(FilePart { lines, more, replace, sync }) => {
+                let Some(file) = self.staged_tenants.take(peer, lines, more, self.tenants.capacity()) else {
                     return Some(Answer::done(&id, &self.describe_tenants(TenantsDone::default())));
-                }
-                self.load_tenants(peer, replace).map(|done| (done, sync))
+                };
+                let added = self.add_tenants(file.entries, replace);
+                added.map_err(|refused| file.numbers.name(refused)).map(|done| (done, sync))
             }
         };
         match changed {
@@ -74,15 +74,6 @@ impl RouteDesk {
                 Err((refused.position, refused.why.to_string()))
             }
         }
-    }
-
-    fn load_tenants(&mut self, peer: u64, replace: bool) -> Result<TenantsDone, String> {
-        let (lines, list): (Vec<u32>, _) =
-            self.staged_tenants.remove(&peer).unwrap_or_default().into_iter().unzip();
-        self.add_tenants(list, replace).map_err(|(position, text)| {
-            let line = lines.get(position).copied().unwrap_or(0);
-            format!("line {line}: {text}")
-        })
     }
 
     /// Takes a tenant out, with its routes if it has any and `force` is given.

@@ -1,10 +1,12 @@
 //! Test bed: directories of one test's own, daemons that end with it, and a plane that is only a thread.
 
-#![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
+#![allow(dead_code, unreachable_pub, clippy::unwrap_used, clippy::print_stdout)]
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command as Process, Output, Stdio};
 use std::sync::Arc;
@@ -20,6 +22,7 @@ use madplane_shm::header::Incarnation;
 use madplane_shm::process::lock::DaemonLock;
 use madplane_shm::session::{PlaneEnds, create_pair};
 use madplane_shm::status::{Status, plane_state};
+use madplane_shm::table::snapshot::TableReader;
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use zerocopy::{FromBytes, IntoBytes};
@@ -64,6 +67,21 @@ impl Bed {
         Self { root }
     }
 
+    /// One that other users may look into, with a madctl that they may execute; `None`, with a word, without root.
+    pub fn for_anyone() -> Option<Self> {
+        if !rustix::process::geteuid().is_root() {
+            println!("skipped: needs root to act as another user");
+            return None;
+        }
+        let bed = Self::new();
+        std::fs::set_permissions(bed.root(), std::fs::Permissions::from_mode(0o755)).unwrap();
+        // copied by another process: a file that this one had open for writing could be busy in a child that a test beside
+        // this one has just forked
+        let copy = bed.root().join("madctl");
+        assert!(Process::new("cp").arg(env!("CARGO_BIN_EXE_madctl")).arg(copy).status().unwrap().success());
+        Some(bed)
+    }
+
     pub fn root(&self) -> PathBuf {
         self.root.path().to_owned()
     }
@@ -74,6 +92,21 @@ impl Bed {
 
     pub fn status_file(&self) -> PathBuf {
         self.root.path().join("shm").join(format!("madplane.{NAME}.status"))
+    }
+
+    pub fn table_file(&self) -> PathBuf {
+        self.root.path().join("shm").join(format!("madplane.{NAME}.table"))
+    }
+
+    pub fn table(&self) -> TableReader {
+        TableReader::open(&self.table_file()).unwrap()
+    }
+
+    /// Writes a file of this test's own; its path.
+    pub fn write(&self, name: &str, text: &str) -> String {
+        let path = self.root.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
     }
 
     /// A program of this crate in the directories of this test.
@@ -91,17 +124,14 @@ impl Bed {
         process
     }
 
-    /// madctl where any user may execute it. Copied by another process: a file that this one had open for writing could be
-    /// busy in a child that a test beside this one has just forked.
-    pub fn madctl_for_anyone(&self) -> String {
-        let copy = self.root.path().join("madctl");
-        let done = Process::new("cp").arg(env!("CARGO_BIN_EXE_madctl")).arg(&copy).status().unwrap();
-        assert!(done.success());
-        copy.to_str().unwrap().to_owned()
-    }
-
     pub fn madctl(&self, arguments: &[&str]) -> Output {
         self.program(env!("CARGO_BIN_EXE_madctl")).args(["--name", NAME]).args(arguments).output().unwrap()
+    }
+
+    /// madctl run by a user who is neither root nor madctld's, in a bed [`Bed::for_anyone`].
+    pub fn madctl_as_nobody(&self, arguments: &[&str]) -> Output {
+        let mut process = self.program(self.root().join("madctl").to_str().unwrap());
+        process.args(["--name", NAME]).args(arguments).uid(65534).gid(65534).output().unwrap()
     }
 
     /// Starts madctld and waits until it listens.
@@ -111,8 +141,17 @@ impl Bed {
 
     /// Likewise, with more options.
     pub fn madctld_with(&self, options: &[&str]) -> Daemon {
+        self.spawn_madctld(options, Stdio::null())
+    }
+
+    /// Likewise, and what it logs can be read after its end.
+    pub fn madctld_that_logs(&self, options: &[&str]) -> Daemon {
+        self.spawn_madctld(options, Stdio::piped())
+    }
+
+    fn spawn_madctld(&self, options: &[&str], log: Stdio) -> Daemon {
         let mut process = self.program(env!("CARGO_BIN_EXE_madctld"));
-        process.args(["--name", NAME]).args(options).stderr(Stdio::null());
+        process.args(["--name", NAME]).args(options).stderr(log);
         let daemon = Daemon { child: process.spawn().unwrap() };
         eventually("madctld listens", || self.connect().is_some());
         daemon

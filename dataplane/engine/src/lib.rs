@@ -32,6 +32,7 @@ pub mod smi;
 #[doc(hidden)]
 pub use fuzz::fuzz_shard;
 pub use packet::{Grh, Packet, right};
+pub use pinned::table::RouteRoom;
 pub use pinned::{MAX_BOUND, MAX_PATH, MAX_ROUTES, OnBroken, Pin, PinnedActivity, PinnedRoute};
 pub use plan::{FabricOptions, FabricPlan, PlanError};
 pub use shard::{LID_HOP_LIMIT, PortCounterSnapshot, Shard, StageCounts};

@@ -27,7 +27,7 @@ impl Housekeeping {
     pub(super) fn bind_session(&mut self, item: &Command) -> Result<PortRef, (i32, String)> {
         let slot = item.value;
         let Some(state) = self.slots.get(slot as usize).filter(|state| state.open) else {
-            return Err((ENOENT, format!("there is no session in slot {slot}")));
+            return Err((ENOENT, format!("there is no session {}", slot.saturating_add(1))));
         };
         let (node, port) = state.place;
         let ports = item.path().ok_or_else(too_long)?;

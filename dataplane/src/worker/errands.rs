@@ -56,13 +56,14 @@ impl Worker {
                 self.bind(slot, route.as_deref());
                 Report::Done(None)
             }
-            Order::Routes(view) => {
+            Order::Routes(mut view) => {
                 let former = self.routes.take();
                 if let Some(former) = &former {
                     former.withdraw(&mut self.shard);
                     self.egress.acl.clear();
                     self.sort_by_class();
                 }
+                view.make_room(&mut self.shard);
                 self.egress.route_counters = Some(view.counters().clone());
                 self.routes = Some(view);
                 self.asked = TuningPatch::default();

@@ -147,6 +147,10 @@ impl Worker {
 
     /// Sleeps until something comes, or several MADs if `moderated`, for `ns` at most; returns the time.
     fn sleep(&mut self, now_ns: u64, ns: u64, moderated: bool) -> u64 {
+        if self.routes.as_ref().is_some_and(|routes| routes.is_due()) {
+            // the table is taken over in steps
+            return monotonic_ns();
+        }
         let (_, pkts) = self.idle.moderation();
         let Some(sleeper) = &self.sleeper else { return monotonic_ns() };
         let moderated = moderated && self.sessions.iter().any(|session| session.batch > 1);
@@ -162,7 +166,7 @@ impl Worker {
             && !self.egress.mesh.is_waiting()
             && !self.egress.mesh.has_kept()
             && !self.orders.is_waiting()
-            && !self.routes.as_ref().is_some_and(|routes| routes.changed());
+            && !self.routes.as_ref().is_some_and(|routes| routes.is_due());
         let until_timer = self.shard.next_deadline().map_or(ns, |deadline| deadline.saturating_sub(now_ns));
         let mut woken = false;
         let mut after_ns = now_ns;

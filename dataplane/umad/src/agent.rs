@@ -12,6 +12,7 @@ use madplane_wire::mad::{is_smp_class, is_vendor2};
 use crate::abi::{RegAttr, USER_RMPP};
 use crate::dump::trace;
 use crate::guard::{guarded, negative};
+use crate::plane::report_text;
 use crate::ports;
 
 /// OUI that `umad_register` uses for classes of vendor range 2.
@@ -26,7 +27,12 @@ fn queue_pair(mgmt_class: u8) -> u8 {
 fn registered(portid: c_int, spec: &AgentSpec) -> Result<u32, c_int> {
     let port = ports::enter(portid).ok_or(libc::EBADF)?;
     port.session.register(spec).map_err(|error| {
-        trace(format_args!("registering class {:#04x} failed: {error}", spec.mgmt_class));
+        // what a tenant may not do: programs say only that it failed
+        if error.errno() == libc::EPERM {
+            report_text(&error.to_string());
+        } else {
+            trace(format_args!("registering class {:#04x} failed: {error}", spec.mgmt_class));
+        }
         error.errno()
     })
 }

@@ -108,4 +108,43 @@ impl<A: TableMemory, B: TableMemory> PairReader<A, B> {
         done.first.generation = self.first.generation();
         done
     }
+
+    /// Does a part of [`PairReader::refresh`]: all of the first, and no more than `budget` entries of the second, or one.
+    ///
+    /// Complete when both copies are of the generation it says; until then the next call goes on.
+    pub fn advance(
+        &mut self,
+        budget: u32,
+        accept_first: &mut impl FnMut(u32, &[u64]) -> bool,
+        accept_second: &mut impl FnMut(u32, &[u64]) -> bool,
+    ) -> PairRefresh {
+        let mut done = PairRefresh::default();
+        for _ in 0..ROUNDS {
+            done.first.add(self.first.refresh(accept_first));
+            if !done.first.complete {
+                break;
+            }
+            let left = budget.saturating_sub(done.second.changed);
+            let step = self.second.advance(left, accept_second);
+            done.second.changed += step.changed;
+            done.second.retries += step.retries;
+            done.second.refused += step.refused;
+            // what was just delivered may have been published after more of the first than was seen above
+            if !self.first.changed() {
+                done.complete = step.complete;
+                break;
+            }
+        }
+        if done.complete {
+            self.generation = self.second.generation();
+        }
+        done.second.generation = self.generation;
+        done.second.complete = done.complete;
+        done
+    }
+
+    /// Whether [`PairReader::advance`] goes through all entries of the second, because its journal has been lost.
+    pub fn goes_through_all(&self) -> bool {
+        self.second.goes_through_all()
+    }
 }

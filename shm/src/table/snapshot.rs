@@ -23,7 +23,7 @@ use crate::header::{HeaderError, Incarnation};
 use crate::latency::LatencyHistogram;
 use crate::map::{Mapping, length_of};
 use crate::seqlock::Reader;
-use crate::seqlock::pair::PairReader;
+use crate::seqlock::pair::{PairReader, PairRefresh};
 use crate::sync::Ordering;
 use crate::tuning::TuningPatch;
 
@@ -180,27 +180,36 @@ impl TableReader {
         routes: &mut impl FnMut(u32, Option<&RouteEntry>),
         tenants: &mut impl FnMut(u32, Option<&TenantEntry>),
     ) -> Refresh {
-        let accept_route = &mut |index: u32, words: &[u64]| match route::decode(index, words) {
-            route::Decoded::Present(entry) => {
-                routes(index, Some(&entry));
-                true
-            }
-            route::Decoded::Absent => {
-                routes(index, None);
-                true
-            }
-            route::Decoded::Damaged => false,
-        };
-        let done =
-            self.reader.refresh(&mut |place, words| accept_tenant(place, words, tenants), accept_route);
-        Refresh {
-            generation: done.second.generation,
-            changed: done.second.changed,
-            tenants_changed: done.first.changed,
-            retries: done.first.retries + done.second.retries,
-            refused: done.first.refused + done.second.refused,
-            complete: done.complete,
-        }
+        let done = self
+            .reader
+            .refresh(&mut |place, words| accept_tenant(place, words, tenants), &mut |index, words| {
+                accept_route(index, words, routes)
+            });
+        done.into()
+    }
+
+    /// Does a part of [`TableReader::refresh`], for a reader that must not be away for long: all tenants, and no more
+    /// than `budget` places looked at. Complete when the caller's copy is of the generation returned; until then the next
+    /// call goes on, [`TableReader::changed`] stays true, and some routes are already of a later generation than
+    /// [`TableReader::generation`] says. Each is whole, and a publication of no more changes than `budget` comes in one.
+    pub fn advance(
+        &mut self,
+        budget: u32,
+        routes: &mut impl FnMut(u32, Option<&RouteEntry>),
+        tenants: &mut impl FnMut(u32, Option<&TenantEntry>),
+    ) -> Refresh {
+        let done = self.reader.advance(
+            budget,
+            &mut |place, words| accept_tenant(place, words, tenants),
+            &mut |index, words| accept_route(index, words, routes),
+        );
+        done.into()
+    }
+
+    /// Whether [`TableReader::advance`] goes through the whole table, because the reader is new or has fallen behind too
+    /// far.
+    pub fn goes_through_all(&self) -> bool {
+        self.reader.goes_through_all()
     }
 
     /// All sound tenants with their places, for people: a copy of its own, which allocates and leaves
@@ -220,6 +229,34 @@ impl TableReader {
             }
         }
         None
+    }
+}
+
+impl From<PairRefresh> for Refresh {
+    fn from(done: PairRefresh) -> Self {
+        Self {
+            generation: done.second.generation,
+            changed: done.second.changed,
+            tenants_changed: done.first.changed,
+            retries: done.first.retries + done.second.retries,
+            refused: done.first.refused + done.second.refused,
+            complete: done.complete,
+        }
+    }
+}
+
+/// Hands a sound route, or a free place, to `apply`; whether it was one.
+fn accept_route(index: u32, words: &[u64], apply: &mut impl FnMut(u32, Option<&RouteEntry>)) -> bool {
+    match route::decode(index, words) {
+        route::Decoded::Present(entry) => {
+            apply(index, Some(&entry));
+            true
+        }
+        route::Decoded::Absent => {
+            apply(index, None);
+            true
+        }
+        route::Decoded::Damaged => false,
     }
 }
 

@@ -22,11 +22,24 @@ impl KeyIndex {
         if wanted <= self.places.len() {
             return;
         }
-        for place in std::mem::replace(&mut self.places, vec![0; wanted]) {
-            if place != 0 {
-                let free = self.search(key_of(place)).unwrap_or_else(|free| free);
-                self.put(free, place);
-            }
+        // written once here, so that no search meets a page for the first time
+        let mut places = vec![u64::MAX; wanted];
+        places.fill(0);
+        let former = std::mem::replace(&mut self.places, places);
+        self.adopt(&former);
+    }
+
+    /// Takes over all keys of `other`; this one has none.
+    pub(crate) fn take_over(&mut self, other: &Self) {
+        self.reserve(other.used);
+        self.used = other.used;
+        self.adopt(&other.places);
+    }
+
+    fn adopt(&mut self, places: &[u64]) {
+        for place in places.iter().filter(|place| **place != 0) {
+            let free = self.search(key_of(*place)).unwrap_or_else(|free| free);
+            self.put(free, *place);
         }
     }
 

@@ -106,16 +106,40 @@ impl Slot {
     }
 
     fn of_route(route: &PinnedRoute) -> Self {
-        let hops = usize::from(route.path_len);
-        Self {
-            key: key(route.slid, route.dlid),
-            p_key: route.p_key,
-            path_len: route.path_len,
-            on_broken: route.on_broken,
-            serves: u32::from(route.tenant) << 16 | u32::from(route.priority > 0),
-            many: if hops > INLINE_HOPS { vec![NOWHERE; hops].into() } else { Box::default() },
-            ..Self::vacant()
+        let mut slot = Self::vacant();
+        slot.set(route);
+        slot
+    }
+
+    /// Makes this the slot of `route`, whose path is not followed yet. Writes the first line only, unless a path is long.
+    fn set(&mut self, route: &PinnedRoute) {
+        self.forget_path(route.path_len);
+        self.key = key(route.slid, route.dlid);
+        self.p_key = route.p_key;
+        self.on_broken = route.on_broken;
+        self.serves = served(route);
+    }
+
+    fn vacate(&mut self) {
+        self.forget_path(0);
+        self.key = 0;
+    }
+
+    fn forget_path(&mut self, path_len: u8) {
+        if usize::from(self.path_len.max(path_len)) > INLINE_HOPS {
+            let hops = usize::from(path_len);
+            self.many = if hops > INLINE_HOPS { vec![NOWHERE; hops].into() } else { Box::default() };
         }
+        (self.origin, self.recorded, self.epoch) = (NO_ORIGIN, NO_ORIGIN, 0);
+        (self.path_len, self.reached, self.clean, self.express) = (path_len, 0, 0, 0);
+    }
+
+    /// Whether this is the slot of `route`, as far as it is known without the path.
+    fn is_of(&self, route: &PinnedRoute) -> bool {
+        self.path_len == route.path_len
+            && self.p_key == route.p_key
+            && self.on_broken == route.on_broken
+            && self.serves == served(route)
     }
 
     /// Whether the route is there for this packet.
@@ -164,9 +188,9 @@ impl Slot {
         self.express = if self.whole { clean } else { 0 };
     }
 
-    /// Follows `path` along the cables from `origin`; `own` are the ports of this shard.
+    /// Follows `path` along the cables from `origin`; `own` are the ports of this shard. The links are to be inspected.
     fn follow(&mut self, path: &[u8], cabling: &[Cable], own: &std::ops::Range<u32>, origin: u32) {
-        (self.origin, self.reached, self.whole) = (origin, 0, true);
+        (self.origin, self.epoch, self.reached, self.whole) = (origin, 0, 0, true);
         let local = |port: u32| if own.contains(&port) { port - own.start } else { ELSEWHERE };
         let hops = self.few.get_mut(..usize::from(self.path_len)).unwrap_or(&mut self.many);
         let mut at = origin;
@@ -195,14 +219,48 @@ impl Slot {
 /// What is needed only when routes change or are followed anew.
 #[derive(Debug, Clone)]
 struct Cold {
-    route: PinnedRoute,
     /// The next older route with the same LIDs.
     older: u32,
+    /// A newer route has the same LIDs.
+    hidden: bool,
+    /// As many bytes count as the slot says.
+    path: [u8; MAX_PATH],
+}
+
+impl Cold {
+    const VACANT: Self = Self { older: NO_ROUTE, hidden: false, path: [0; MAX_PATH] };
+}
+
+/// [`Slot::serves`] of a route.
+fn served(route: &PinnedRoute) -> u32 {
+    u32::from(route.tenant) << 16 | u32::from(route.priority > 0)
 }
 
 /// Key of a route or a packet; not 0 for a route.
 fn key(slid: u16, dlid: u16) -> u32 {
     u32::from(slid) << 16 | u32::from(dlid)
+}
+
+/// Memory for the routes of a shard, touched when it is made: for whoever may allocate where a worker must not wait.
+#[derive(Debug, Default)]
+pub struct RouteRoom {
+    slots: Vec<Slot>,
+    cold: Vec<Cold>,
+    by_key: KeyIndex,
+}
+
+impl RouteRoom {
+    /// Room for the indices below `indices`.
+    pub fn new(indices: u32) -> Self {
+        let indices = indices.min(MAX_ROUTES) as usize;
+        let mut room = Self { slots: Vec::new(), cold: Vec::new(), by_key: KeyIndex::default() };
+        room.slots.resize(indices, Slot::vacant());
+        room.cold.resize(indices, Cold::VACANT);
+        room.slots.clear();
+        room.cold.clear();
+        room.by_key.reserve(indices);
+        room
+    }
 }
 
 /// All routes of a shard.
@@ -268,6 +326,16 @@ impl Routes {
         }
     }
 
+    /// As [`Routes::slot_mut`], with what is counted and the link epoch.
+    #[inline(always)]
+    pub(crate) fn slot_and_activity(&mut self, index: u32) -> Option<(&mut Slot, &mut PinnedActivity, u64)> {
+        let slot = match self.slots.get_mut(index as usize) {
+            None => &mut self.bound.get_mut(index.wrapping_sub(MAX_ROUTES) as usize)?.0,
+            Some(slot) => slot,
+        };
+        Some((slot, &mut self.activity, self.epoch))
+    }
+
     /// Gives `number` a path of its own or takes it away; false if it is not one. LIDs and keys do not matter.
     pub(crate) fn bind(&mut self, number: u16, route: Option<&PinnedRoute>) -> bool {
         if number >= MAX_BOUND {
@@ -304,12 +372,19 @@ impl Routes {
         self.slot(index).filter(|slot| slot.path_len != 0).map(|_| index)
     }
 
-    /// Makes room for the indices below `indices`.
-    pub(crate) fn reserve(&mut self, indices: u32) {
-        let indices = indices.min(MAX_ROUTES) as usize;
-        self.slots.reserve_exact(indices.saturating_sub(self.slots.len()));
-        self.cold.reserve_exact(indices.saturating_sub(self.cold.len()));
-        self.by_key.reserve(indices);
+    /// Moves the routes into `room` and leaves there the memory that they had. Cost: by routes.
+    pub(crate) fn move_into(&mut self, room: &mut RouteRoom) {
+        while self.slots.last().is_some_and(|slot| slot.path_len == 0) {
+            self.slots.pop();
+            self.cold.pop();
+        }
+        room.slots.append(&mut self.slots);
+        room.cold.append(&mut self.cold);
+        room.by_key.take_over(&self.by_key);
+        std::mem::swap(&mut self.slots, &mut room.slots);
+        std::mem::swap(&mut self.cold, &mut room.cold);
+        std::mem::swap(&mut self.by_key, &mut room.by_key);
+        self.changed();
     }
 
     /// Puts `route` at `index`, or takes away what is there; false if it is not a route.
@@ -327,25 +402,37 @@ impl Routes {
             self.remove(index);
             return route.is_none();
         };
-        if self.cold.get(index as usize).is_some_and(|cold| cold.route == *new) {
-            return true;
-        }
-        self.changed();
-        let key = key(new.slid, new.dlid);
-        let same_key =
-            self.slots.get(index as usize).is_some_and(|slot| slot.path_len != 0 && slot.key == key);
-        if !same_key || self.by_key.get(key) != Some(index) {
-            self.remove(index);
-            let older = self.by_key.insert(key, index).unwrap_or(NO_ROUTE);
-            while self.slots.len() <= index as usize {
-                self.slots.push(Slot::vacant());
-                self.cold.push(Cold { route: PinnedRoute::default(), older: NO_ROUTE });
+        let (key, hops) = (key(new.slid, new.dlid), usize::from(new.path_len));
+        if let (Some(slot), Some(cold)) =
+            (self.slots.get_mut(index as usize), self.cold.get_mut(index as usize))
+            && slot.path_len != 0
+            && slot.key == key
+        {
+            if slot.is_of(new) && cold.path[..hops] == new.path[..hops] {
+                return true;
             }
-            self.live += 1;
-            self.cold[index as usize].older = older;
+            if !cold.hidden {
+                slot.set(new);
+                cold.path[..hops].copy_from_slice(&new.path[..hops]);
+                self.changed();
+                return true;
+            }
         }
-        self.slots[index as usize] = Slot::of_route(new);
-        self.cold[index as usize].route = *new;
+        self.remove(index);
+        self.changed();
+        let older = self.by_key.insert(key, index).unwrap_or(NO_ROUTE);
+        if let Some(older) = self.cold.get_mut(older as usize) {
+            older.hidden = true;
+        }
+        while self.slots.len() <= index as usize {
+            self.slots.push(Slot::vacant());
+            self.cold.push(Cold::VACANT);
+        }
+        self.live += 1;
+        self.slots[index as usize].set(new);
+        let cold = &mut self.cold[index as usize];
+        (cold.older, cold.hidden) = (older, false);
+        cold.path[..hops].copy_from_slice(&new.path[..hops]);
         true
     }
 
@@ -354,28 +441,27 @@ impl Routes {
             return;
         };
         let key = slot.key;
-        *slot = Slot::vacant();
-        let gone = std::mem::replace(
-            &mut self.cold[index as usize],
-            Cold { route: PinnedRoute::default(), older: NO_ROUTE },
-        );
+        slot.vacate();
+        let gone = &mut self.cold[index as usize];
+        let older = std::mem::replace(&mut gone.older, NO_ROUTE);
+        let hidden = std::mem::take(&mut gone.hidden);
         self.live -= 1;
         self.changed();
-        let newest = self.by_key.get(key).unwrap_or(NO_ROUTE);
-        if newest != index {
-            // one that a newer route with the same LIDs hides: taken out of their chain
-            let mut at = newest;
+        if hidden {
+            // taken out of the chain of those with the same LIDs
+            let mut at = self.by_key.get(key).unwrap_or(NO_ROUTE);
             while let Some(cold) = self.cold.get_mut(at as usize) {
                 if cold.older == index {
-                    cold.older = gone.older;
+                    cold.older = older;
                     break;
                 }
                 at = cold.older;
             }
-        } else if gone.older == NO_ROUTE {
-            self.by_key.remove(key);
+        } else if let Some(cold) = self.cold.get_mut(older as usize) {
+            cold.hidden = false;
+            self.by_key.insert(key, older);
         } else {
-            self.by_key.insert(key, gone.older);
+            self.by_key.remove(key);
         }
     }
 
@@ -438,9 +524,81 @@ impl Routes {
     pub(crate) fn follow(&mut self, index: u32, origin: u32) {
         let Self { slots, cold, bound, cabling, own, .. } = self;
         if let (Some(slot), Some(cold)) = (slots.get_mut(index as usize), cold.get(index as usize)) {
-            slot.follow(&cold.route.path, cabling, own, origin);
+            slot.follow(&cold.path, cabling, own, origin);
         } else if let Some((slot, route)) = bound.get_mut(index.wrapping_sub(MAX_ROUTES) as usize) {
             slot.follow(&route.path, cabling, own, origin);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_route_set_last_counts_whatever_was_set_and_taken_away_before() {
+        const PLACES: u32 = 40;
+        let mut dice = 0x9E37_79B9_7F4A_7C15_u64;
+        let mut roll = |below: u16| {
+            dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            u16::try_from((dice >> 33) % u64::from(below)).unwrap()
+        };
+        let mut routes = Routes::new(Arc::default(), 0..0);
+        // by place: the route and when it was set
+        let mut model: Vec<Option<(PinnedRoute, u32)>> = vec![None; PLACES as usize];
+        for now in 0..30_000 {
+            let place = u32::from(roll(u16::try_from(PLACES).unwrap()));
+            let mut route = PinnedRoute { slid: 1 + roll(3), dlid: 1 + roll(3), ..PinnedRoute::default() };
+            route.path_len = [1, 2, 8, 9, 63][usize::from(roll(5))];
+            route.path.fill(1);
+            route.path[usize::from(route.path_len) - 1] = u8::try_from(1 + roll(2)).unwrap();
+            let model = &mut model[..];
+            let at = &mut model[place as usize];
+            let mut same = route;
+            if roll(3) == 0 {
+                assert!(routes.set(place, None));
+                *at = None;
+            } else {
+                if let Some((known, _)) = at
+                    && roll(4) == 0
+                {
+                    same = *known;
+                }
+                assert!(routes.set(place, Some(&same)));
+                let known = |(known, _): &(PinnedRoute, u32)| {
+                    let hops = usize::from(same.path_len);
+                    (known.slid, known.dlid, known.path_len) == (same.slid, same.dlid, same.path_len)
+                        && known.path[..hops] == same.path[..hops]
+                };
+                if !at.as_ref().is_some_and(known) {
+                    // a route that already counts stays where it is among those of the same LIDs
+                    let counts = at.filter(|(old, set)| {
+                        let newer = |other: &(PinnedRoute, u32)| {
+                            (other.0.slid, other.0.dlid) == (old.slid, old.dlid) && other.1 > *set
+                        };
+                        (old.slid, old.dlid) == (same.slid, same.dlid) && !model.iter().flatten().any(newer)
+                    });
+                    let set = counts.map_or(now + 1, |(_, set)| set);
+                    model[place as usize] = Some((same, set));
+                }
+            }
+            assert_eq!(routes.live as usize, model.iter().flatten().count());
+            for (slid, dlid) in (1..=3).flat_map(|slid| (1..=3).map(move |dlid| (slid, dlid))) {
+                let newest = (0u32..)
+                    .zip(model.iter())
+                    .filter_map(|(place, route)| route.map(|(route, set)| (place, route, set)))
+                    .filter(|(_, route, _)| (route.slid, route.dlid) == (slid, dlid))
+                    .max_by_key(|(.., set)| *set);
+                let found = routes.by_key.get(key(slid, dlid));
+                assert_eq!(found, newest.map(|(place, ..)| place), "step {now}");
+                if let Some((place, route, _)) = newest {
+                    let slot = &routes.slots[place as usize];
+                    assert_eq!(
+                        (slot.path_len, slot.hops().len()),
+                        (route.path_len, usize::from(route.path_len))
+                    );
+                }
+            }
         }
     }
 }

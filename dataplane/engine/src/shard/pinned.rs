@@ -19,7 +19,9 @@ use super::gmp::{self, ENTERS_FREELY, LEAVES_FREELY};
 use crate::node::{PortCold, PortHot, REMOTE};
 use crate::packet::Packet;
 use crate::partition::p_key_matches;
-use crate::pinned::table::{CLEAN_ALL, CLEAN_GMP, CLEAN_REVERSE_SHIFT, CLEAN_SMP, Hop, NO_ORIGIN, Slot};
+use crate::pinned::table::{
+    CLEAN_ALL, CLEAN_GMP, CLEAN_REVERSE_SHIFT, CLEAN_SMP, Hop, NO_ORIGIN, RouteRoom, Slot,
+};
 use crate::pinned::{MAX_ROUTES, OnBroken, Pin, PinnedActivity, PinnedRoute, Place};
 use crate::sink::Sink;
 use crate::smi::{self, MGMT_CLASS, SmiNode, Verdict};
@@ -64,9 +66,10 @@ impl Shard {
         self.pinned.activity
     }
 
-    /// Makes room for the route indices below `indices`, so that setting those routes does not move the others.
-    pub fn reserve_routes(&mut self, indices: u32) {
-        self.pinned.reserve(indices);
+    /// Moves the routes into `room`, where setting a route allocates nothing unless its path is long; the memory that
+    /// they had is left in its place. Cost: by routes.
+    pub fn move_routes_into(&mut self, room: &mut RouteRoom) {
+        self.pinned.move_into(room);
     }
 
     /// The state of port `at`, or what it lets pass, has changed.
@@ -218,38 +221,22 @@ impl Shard {
             sink.p_key_mismatch(self.name(at).0, pkt.p_key, had);
             return Some((at, Verdict::discard(DropReason::PKey)));
         }
-        self.resolve(index, origin);
-        let slot = self.pinned.slot(index)?;
-        if slot.express & clean_bit(reverse, pkt) != 0 && (!reverse || slot.end == at) {
-            return Some(self.express(index, reverse, dlid, pkt, sink));
+        if slot.origin != origin {
+            self.pinned.follow(index, origin);
         }
-        let hop = if reverse { slot.path_len } else { 0 };
-        let place = Place { route: index + 1, origin, hop, reverse };
-        let verdict = self.step(at, 0, place, pkt)?;
-        pkt.pin = place.into();
-        Some((at, verdict))
-    }
-
-    /// Counts a packet over all links of the route at `index`, which are open and in this shard, and ends there.
-    #[inline(always)]
-    fn express<S: Sink>(
-        &mut self,
-        index: u32,
-        reverse: bool,
-        dlid: u16,
-        pkt: &mut Packet,
-        sink: &mut S,
-    ) -> (u32, Verdict) {
-        let Self { pinned, ports, cold, .. } = self;
+        let Self { pinned, ports, open, cold, .. } = self;
         let own_start = pinned.own.start;
-        let Some(slot) = pinned.slot_mut(index) else {
-            return (0, Verdict::discard(DropReason::RouteBroken));
-        };
+        let (slot, activity, epoch) = pinned.slot_and_activity(index)?;
+        look_at_links(slot, open, activity, epoch);
+        if slot.express & clean_bit(reverse, pkt) == 0 || (reverse && slot.end != at) {
+            return self.pin_step(at, Place { route: index + 1, origin, hop: 0, reverse }, pkt);
+        }
+        // all links are open and in this shard
         let (arrived, end) = if reverse {
             for hop in slot.hops() {
                 count(ports, Hop { near: hop.far, far: hop.near });
             }
-            (slot.hops().first().map(|hop| hop.near), slot.origin.wrapping_sub(own_start))
+            (slot.hops().first().map(|hop| hop.near), origin.wrapping_sub(own_start))
         } else {
             say_used(index, sink);
             for hop in slot.hops() {
@@ -260,12 +247,23 @@ impl Shard {
         let arrived = arrived.unwrap_or(end);
         if !cold.get(end as usize).is_some_and(|end| end.owns_lid(dlid)) {
             let verdict = broken(slot.on_broken);
-            return (arrived, verdict.unwrap_or_else(|| self.fall_back(arrived, pkt)));
+            return Some((arrived, verdict.unwrap_or_else(|| self.fall_back(arrived, pkt))));
         }
         if !reverse {
-            slot.recorded = slot.origin;
+            slot.recorded = origin;
         }
-        (arrived, if pkt.dst_qp == 0 { Verdict::Local } else { self.gmp_admit(end, pkt) })
+        Some((arrived, if pkt.dst_qp == 0 { Verdict::Local } else { self.gmp_admit(end, pkt) }))
+    }
+
+    /// The first step of a packet that is looked at hop by hop; `place` is where it starts.
+    #[inline(never)]
+    fn pin_step(&mut self, at: u32, mut place: Place, pkt: &mut Packet) -> Option<(u32, Verdict)> {
+        if place.reverse {
+            place.hop = self.pinned.slot(place.route - 1)?.path_len;
+        }
+        let verdict = self.step(at, 0, place, pkt)?;
+        pkt.pin = place.into();
+        Some((at, verdict))
     }
 
     /// Goes on with a pinned packet that arrived from another shard on port `at`.
@@ -421,24 +419,26 @@ impl Shard {
     }
 
     /// Sees to it that the route at `index` is resolved from `origin` for the links as they are.
-    #[inline(always)]
     fn resolve(&mut self, index: u32, origin: u32) {
-        let Self { pinned, open, .. } = self;
-        let Some(slot) = pinned.slot(index) else { return };
-        let followed = slot.origin == origin;
-        if slot.epoch == pinned.epoch && followed {
-            pinned.activity.cache_hits += 1;
-            return;
+        if self.pinned.slot(index).is_some_and(|slot| slot.origin != origin) {
+            self.pinned.follow(index, origin);
         }
-        pinned.activity.cache_misses += 1;
-        if !followed {
-            pinned.follow(index, origin);
+        if let Some((slot, activity, epoch)) = self.pinned.slot_and_activity(index) {
+            look_at_links(slot, &self.open, activity, epoch);
         }
-        let epoch = pinned.epoch;
-        let Some(slot) = pinned.slot_mut(index) else { return };
-        let clean = inspect(slot, open);
-        slot.inspected(epoch, clean);
     }
+}
+
+/// Sees to it that what `slot` says of its links is true in link epoch `epoch`.
+#[inline(always)]
+fn look_at_links(slot: &mut Slot, open: &[u8], activity: &mut PinnedActivity, epoch: u64) {
+    if slot.epoch == epoch {
+        activity.cache_hits += 1;
+        return;
+    }
+    activity.cache_misses += 1;
+    let clean = inspect(slot, open);
+    slot.inspected(epoch, clean);
 }
 
 /// Tells that a packet takes a route; a sender's own path is nobody's route.

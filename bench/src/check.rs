@@ -1,0 +1,385 @@
+//! The bars of the project, in one table, against measured results.
+//!
+//! A [`Goal`] names a metric of a record, or the bar that a scenario has put on it, and a limit. What was not measured is
+//! short like what is too slow. Limits live here and in the scenarios' own bars, never in tests. Pure, any thread.
+
+use std::fmt::Write as _;
+
+use serde::{Deserialize, Serialize};
+
+use crate::report::{Line, Record};
+
+/// Version of [`Verdicts`] as JSON.
+pub const VERSION: u32 = 1;
+
+/// What has to hold.
+#[derive(Debug, Clone, Copy)]
+pub struct Goal {
+    /// Short name, stable.
+    pub name: &'static str,
+    /// Where it is asked for.
+    pub issue: u32,
+    /// What is measured, in words.
+    pub what: &'static str,
+    /// Scenario of the records.
+    pub bench: &'static str,
+    /// Beginning of the records' cases; of several, the worst counts.
+    pub case: &'static str,
+    /// Where in the record.
+    pub measure: Measure,
+    /// The limit.
+    pub limit: f64,
+    /// Whether less than the limit is good; otherwise more is.
+    pub at_most: bool,
+}
+
+/// Where a number stands in a record.
+#[derive(Debug, Clone, Copy)]
+pub enum Measure {
+    /// Median of a metric.
+    Metric(&'static str),
+    /// Value of a bar of this name.
+    Bar(&'static str),
+}
+
+const fn most(
+    name: &'static str,
+    issue: u32,
+    what: &'static str,
+    (bench, case): (&'static str, &'static str),
+    measure: Measure,
+    limit: f64,
+) -> Goal {
+    Goal { name, issue, what, bench, case, measure, limit, at_most: true }
+}
+
+const fn least(
+    name: &'static str,
+    issue: u32,
+    what: &'static str,
+    place: (&'static str, &'static str),
+    measure: Measure,
+    limit: f64,
+) -> Goal {
+    Goal { at_most: false, ..most(name, issue, what, place, measure, limit) }
+}
+
+use Measure::{Bar, Metric};
+
+/// All of them; what is not a speed is in the tests.
+pub const GOALS: &[Goal] = &[
+    most("load_time", 2, "11,664 hosts: seconds to ready", ("load", ""), Metric("startup_s"), 1.0),
+    most("load_memory", 2, "11,664 hosts: peak memory, MB", ("load", ""), Metric("peak_rss_mb"), 400.0),
+    most(
+        "opensm_wall",
+        2,
+        "OpenSM, 11,664 hosts: wall time over that on ibsim",
+        ("opensm", "11664 hosts, plane over ibsim"),
+        Metric("wall_s"),
+        0.7,
+    ),
+    least(
+        "query_p50",
+        2,
+        "NodeInfo over 4 hops through libibmad: p50 of ibsim over ours",
+        ("libibmad", ""),
+        Bar("ibsim over plane, p50"),
+        15.0,
+    ),
+    least("query_p99", 2, "the same at p99", ("libibmad", ""), Bar("ibsim over plane, p99"), 10.0),
+    most(
+        "hop",
+        2,
+        "one more directed hop, there and back, ns",
+        ("raw", "one more hop"),
+        Metric("ns_per_hop"),
+        15.0,
+    ),
+    most(
+        "look_1",
+        3,
+        "look at an unchanged table, burst 1, ns",
+        ("table", "look"),
+        Metric("burst_1_ns"),
+        3.0,
+    ),
+    most(
+        "look_32",
+        3,
+        "the same at burst 32, ns per MAD",
+        ("table", "look"),
+        Metric("burst_32_ns_per_mad"),
+        1.0,
+    ),
+    most(
+        "sync_p50",
+        3,
+        "change to used with --sync beyond the round trip, p50, ns",
+        ("table-control", "one route through madctld"),
+        Metric("sync_beyond_p50"),
+        1_000.0,
+    ),
+    most(
+        "sync_p99",
+        3,
+        "change to used, publisher beside the worker, p99, ns",
+        ("table", "one route from change"),
+        Metric("p99"),
+        10_000.0,
+    ),
+    most(
+        "reload_p999",
+        3,
+        "1,024 routes reloaded at full rate: growth of p99.9, percent",
+        ("table", "1,024 routes reloaded"),
+        Metric("growth_percent_p99.9"),
+        20.0,
+    ),
+    least(
+        "updates",
+        3,
+        "single routes a second at full rate",
+        ("table", "single routes"),
+        Metric("shown_publications_per_second"),
+        200_000.0,
+    ),
+    most(
+        "updates_fall",
+        3,
+        "fall of the worker's throughput by them, percent",
+        ("table", "single routes"),
+        Metric("fall_percent"),
+        10.0,
+    ),
+    least(
+        "pinned_uncached",
+        3,
+        "pinned, looked at anew, against tables, any number of hops",
+        ("pinned", "engine"),
+        Metric("tables_over_uncached"),
+        1.0,
+    ),
+    least(
+        "pinned_cached",
+        3,
+        "pinned and resolved against tables, any number of hops",
+        ("pinned", "engine"),
+        Metric("tables_over_cached"),
+        1.0,
+    ),
+    least(
+        "pinned_cached_4",
+        3,
+        "the same at 4 hops or more",
+        ("pinned", "engine"),
+        Bar("tables over pinned, cached, 4 hops or more"),
+        1.2,
+    ),
+    most(
+        "reserved_p999",
+        3,
+        "reserved session under 16 bulk sessions: p99.9 over its own when idle",
+        ("reserved", "reserved session"),
+        Metric("flooded_over_idle_p99.9"),
+        2.0,
+    ),
+    least(
+        "bulk_share",
+        3,
+        "share of the bulk sessions under the reserved one, percent",
+        ("reserved", "bulk"),
+        Metric("bulk_share_percent"),
+        5.0,
+    ),
+    most(
+        "routes_load",
+        3,
+        "routes load of 65,536, s",
+        ("table-control", "routes load"),
+        Metric("load_s"),
+        0.5,
+    ),
+    most(
+        "resync",
+        3,
+        "full resync of 65,536 routes, ms",
+        ("table-whole", "65,536 routes, all changed"),
+        Metric("resync_ms"),
+        5.0,
+    ),
+];
+
+/// How one goal stands.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Verdict {
+    /// Of the goal.
+    pub name: String,
+    /// Of the goal.
+    pub issue: u32,
+    /// Of the goal.
+    pub what: String,
+    /// The limit.
+    pub limit: f64,
+    /// Whether less is good.
+    pub at_most: bool,
+    /// Measured; none if it was not.
+    pub value: Option<f64>,
+    /// Case that the value is from.
+    #[serde(default)]
+    pub case: String,
+    /// Whether the limit is kept.
+    pub pass: bool,
+}
+
+/// How all goals stand. Fields are append-only.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Verdicts {
+    /// [`VERSION`].
+    pub version: u32,
+    /// How many hold.
+    pub passed: usize,
+    /// How many do not, or were not measured.
+    pub short: usize,
+    /// One by one.
+    pub bars: Vec<Verdict>,
+}
+
+/// Scenarios that have to be run, in the order of the goals.
+pub fn scenarios() -> Vec<&'static str> {
+    let mut names: Vec<&str> = Vec::new();
+    for goal in GOALS {
+        if !names.contains(&goal.bench) {
+            names.push(goal.bench);
+        }
+    }
+    names
+}
+
+impl Goal {
+    fn holds(&self, value: f64) -> bool {
+        if self.at_most { value <= self.limit } else { value >= self.limit }
+    }
+
+    /// The worst number and its case.
+    fn judge(&self, records: &[Record]) -> Verdict {
+        let found = records
+            .iter()
+            .filter(|record| record.bench == self.bench && record.case.starts_with(self.case))
+            .filter_map(|record| Some((self.measure.of(record)?, record.case.as_str())));
+        let worst = found.reduce(|a, b| if (a.0 > b.0) == self.at_most { a } else { b });
+        Verdict {
+            name: self.name.to_owned(),
+            issue: self.issue,
+            what: self.what.to_owned(),
+            limit: self.limit,
+            at_most: self.at_most,
+            value: worst.map(|(value, _)| value),
+            case: worst.map_or_else(String::new, |(_, case)| case.to_owned()),
+            pass: worst.is_some_and(|(value, _)| self.holds(value)),
+        }
+    }
+}
+
+impl Measure {
+    fn of(self, record: &Record) -> Option<f64> {
+        let value = match self {
+            Self::Metric(name) => record.median(name),
+            Self::Bar(name) => record.bars.iter().find(|bar| bar.what == name)?.value,
+        };
+        value.is_finite().then_some(value)
+    }
+}
+
+/// Holds all goals against the records of `lines`; of two with the same case the later counts.
+pub fn check(lines: &[Line]) -> Verdicts {
+    let mut records: Vec<Record> = Vec::new();
+    for line in lines {
+        let Line::Result(record) = line else { continue };
+        match records.iter_mut().find(|known| known.bench == record.bench && known.case == record.case) {
+            Some(known) => known.clone_from(record),
+            None => records.push(record.clone()),
+        }
+    }
+    let bars: Vec<Verdict> = GOALS.iter().map(|goal| goal.judge(&records)).collect();
+    let passed = bars.iter().filter(|bar| bar.pass).count();
+    Verdicts { version: VERSION, passed, short: bars.len() - passed, bars }
+}
+
+/// The table for people.
+pub fn to_text(verdicts: &Verdicts) -> String {
+    let mut out = String::new();
+    for bar in &verdicts.bars {
+        let sign = if bar.at_most { "<=" } else { ">=" };
+        let value = bar.value.map_or_else(|| "not measured".to_owned(), crate::report::number);
+        let verdict = if bar.pass { "pass" } else { "SHORT" };
+        let _ = writeln!(
+            out,
+            "{verdict:<6} {:<16} {value:>14} {sign} {:<9} #{} {}{}",
+            bar.name,
+            crate::report::number(bar.limit),
+            bar.issue,
+            bar.what,
+            if bar.case.is_empty() { String::new() } else { format!(" [{}]", bar.case) },
+        );
+    }
+    let _ = writeln!(out, "{} pass, {} short", verdicts.passed, verdicts.short);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::harness::Summary;
+
+    fn record(bench: &str, case: &str, metric: &str, value: f64) -> Line {
+        Line::Result(Record::from_rounds(bench, case, "", &[Summary::of(metric, value)]))
+    }
+
+    fn bar<'a>(verdicts: &'a Verdicts, name: &str) -> &'a Verdict {
+        verdicts.bars.iter().find(|bar| bar.name == name).unwrap()
+    }
+
+    #[test]
+    fn what_was_not_measured_is_short() {
+        let verdicts = check(&[]);
+        assert_eq!((verdicts.passed, verdicts.short), (0, GOALS.len()));
+        assert!(verdicts.bars.iter().all(|bar| bar.value.is_none() && !bar.pass));
+        assert!(to_text(&verdicts).contains("not measured"));
+    }
+
+    #[test]
+    fn the_worst_case_counts_and_the_later_result_of_a_case() {
+        let lines = [
+            record("pinned", "engine, SMP, 1 hops", "tables_over_uncached", 0.5),
+            record("pinned", "engine, GMP, 6 hops", "tables_over_uncached", 3.0),
+            record("pinned", "rings, SMP, 1 hops", "tables_over_uncached", 0.1),
+            record("pinned", "engine, SMP, 1 hops", "tables_over_uncached", 1.5),
+            record("table-whole", "65,536 routes, all changed, one worker", "resync_ms", 5.1),
+        ];
+        let verdicts = check(&lines);
+        let pinned = bar(&verdicts, "pinned_uncached");
+        assert_eq!(
+            (pinned.value, pinned.case.as_str(), pinned.pass),
+            (Some(1.5), "engine, SMP, 1 hops", true)
+        );
+        assert_eq!((bar(&verdicts, "resync").value, bar(&verdicts, "resync").pass), (Some(5.1), false));
+    }
+
+    #[test]
+    fn names_are_unique_and_every_scenario_exists() {
+        let mut names: Vec<_> = GOALS.iter().map(|goal| goal.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), GOALS.len());
+        for name in scenarios() {
+            assert!(crate::scenario::find(name).is_ok(), "{name}");
+        }
+    }
+
+    #[test]
+    fn verdicts_are_read_back_as_they_were_written() {
+        let verdicts = check(&[record("table", "look at an unchanged table", "burst_1_ns", 0.5)]);
+        let text = serde_json::to_string(&verdicts).unwrap();
+        assert_eq!(serde_json::from_str::<Verdicts>(&text).unwrap(), verdicts);
+    }
+}
