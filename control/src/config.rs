@@ -138,6 +138,8 @@ pub struct RawUpOptions {
     pub at: Option<String>,
     /// Do not ask for huge pages.
     pub no_huge: bool,
+    /// Most memory for sessions, MiB for each NUMA node.
+    pub socket_mem: Option<String>,
     /// Slots per ring of a session.
     pub session_slots: Option<u64>,
     /// Refuse a fabric file with any fault.
@@ -203,6 +205,7 @@ impl TryFrom<RawUpOptions> for UpOptions {
             return Err(ConfigError::Value(format!("a table of tenants has at most {MAX_TENANTS} places")));
         }
         option("--cores", raw.cores.map(Into::into));
+        option("--socket-mem", raw.socket_mem.map(Into::into));
         option("--workers", raw.workers.map(|workers| workers.to_string().into()));
         option("--at", raw.at.map(Into::into));
         option("--session-slots", raw.session_slots.map(|slots| slots.to_string().into()));
@@ -345,6 +348,7 @@ mod tests {
             overprovisioned: true,
             at: Some("node:1".into()),
             no_huge: true,
+            socket_mem: None,
             session_slots: Some(64),
             strict: true,
             dr_table_max: Some(4096),

@@ -79,6 +79,8 @@ struct Slot {
     agents: u32,
     member: Membership,
     bound: bool,
+    /// Memory of its rings.
+    bytes: u64,
 }
 
 /// The control channel.

@@ -32,6 +32,8 @@ pub struct RawConfig {
     pub session_slots: Option<u64>,
     /// Never use huge pages.
     pub no_huge: bool,
+    /// Most memory for sessions, MiB for each NUMA node, separated by commas; their sum counts.
+    pub socket_mem: Option<String>,
     /// Refuse a fabric file that needs repairs.
     pub strict: bool,
     /// How workers wait.
@@ -72,6 +74,7 @@ pub struct Config {
     at: Option<String>,
     session_slots: u64,
     huge_pages: bool,
+    session_bytes: u64,
     strict: bool,
     tuning: Tuning,
     overprovisioned: bool,
@@ -89,6 +92,9 @@ pub enum ConfigError {
     /// Too many or too few workers.
     #[error("{0} workers are not possible, use 1 to {MAX_WORKERS}")]
     Workers(usize),
+    /// Not a list of numbers of MiB.
+    #[error("{0:?} is no memory for sessions; give MiB for each NUMA node, such as 64 or 64,64")]
+    Memory(String),
     /// The tuning is not one.
     #[error(transparent)]
     Tuning(#[from] TuningError),
@@ -113,6 +119,7 @@ impl TryFrom<RawConfig> for Config {
         if !session_slots.is_power_of_two() || !(64..=MAX_SLOTS).contains(&session_slots) {
             return Err(ConfigError::Slots(session_slots));
         }
+        let session_bytes = raw.socket_mem.as_deref().map_or(Ok(u64::MAX), session_bytes)?;
         let tuning = tuning(raw.mode.as_deref(), &raw.tune)?;
         let fabric = raw.fabric.unwrap_or_else(|| DEFAULT_FABRIC.to_owned());
         let fabric = if fabric.starts_with("builtin:") {
@@ -130,11 +137,22 @@ impl TryFrom<RawConfig> for Config {
             at: raw.at.filter(|at| !at.is_empty()),
             session_slots,
             huge_pages: !raw.no_huge,
+            session_bytes,
             strict: raw.strict,
             tuning,
             overprovisioned: raw.overprovisioned,
         })
     }
+}
+
+fn session_bytes(list: &str) -> Result<u64, ConfigError> {
+    let wrong = || ConfigError::Memory(list.to_owned());
+    let mut total: u64 = 0;
+    for part in list.split(',') {
+        let mib: u64 = part.trim().parse().map_err(|_| wrong())?;
+        total = mib.checked_mul(1 << 20).and_then(|bytes| bytes.checked_add(total)).ok_or_else(wrong)?;
+    }
+    if total == 0 { Err(wrong()) } else { Ok(total) }
 }
 
 fn tuning(mode: Option<&str>, words: &[String]) -> Result<Tuning, TuningError> {
@@ -187,6 +205,11 @@ impl Config {
     /// Slots per ring of a session.
     pub fn session_slots(&self) -> u64 {
         self.session_slots
+    }
+
+    /// Most bytes of memory for sessions.
+    pub fn session_bytes(&self) -> u64 {
+        self.session_bytes
     }
 
     /// Whether session memory may come from huge pages.
@@ -249,6 +272,9 @@ mod tests {
             (RawConfig { session_slots: Some(1 << 20), ..raw() }, "1048576 session slots"),
             (RawConfig { cores: Some("x".into()), ..raw() }, "\"x\""),
             (RawConfig { cores: Some("1000".into()), ..raw() }, "core 1000"),
+            (RawConfig { socket_mem: Some("0".into()), ..raw() }, "\"0\" is no memory"),
+            (RawConfig { socket_mem: Some("1,-1".into()), ..raw() }, "\"1,-1\" is no memory"),
+            (RawConfig { socket_mem: Some("99999999999999999".into()), ..raw() }, "is no memory"),
             (RawConfig { mode: Some("interupt".into()), ..raw() }, "did you mean interrupt?"),
             (RawConfig { tune: vec!["brst=3".into()], ..raw() }, "did you mean burst?"),
             (RawConfig { tune: vec!["burst=-3".into()], ..raw() }, "from 1 to 256"),

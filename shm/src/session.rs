@@ -72,6 +72,11 @@ pub struct PairFds {
     pub down: OwnedFd,
 }
 
+/// Bytes of one segment of a pair with rings of `slots` slots, in whole pages.
+pub fn pair_bytes(slots: u64) -> u64 {
+    (SLOTS_AT as u64 + slots * SLOT_BYTES as u64).next_multiple_of(4096)
+}
+
 /// Creates a pair with rings of `slots` slots each; returns the plane's ends and the descriptors for the client.
 ///
 /// `huge` asks for huge pages and fails if there are none.

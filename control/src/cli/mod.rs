@@ -171,6 +171,9 @@ pub(crate) struct UpArgs {
     /// Use ordinary pages even if there are huge ones.
     #[arg(long)]
     no_huge: bool,
+    /// Most memory for sessions, MiB for each NUMA node; their sum counts, and who would exceed it is refused.
+    #[arg(long, visible_alias = "numa-mem", value_name = "MB[,MB..]")]
+    socket_mem: Option<String>,
     /// Slots per ring of a session, a power of two.
     #[arg(long, value_name = "N")]
     session_slots: Option<u64>,

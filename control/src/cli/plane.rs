@@ -79,6 +79,7 @@ pub(crate) fn up(paths: &PlanePaths, format: Format, args: UpArgs) -> Outcome {
         overprovisioned: args.overprovisioned,
         at: args.at,
         no_huge: args.no_huge,
+        socket_mem: args.socket_mem,
         session_slots: args.session_slots,
         strict: args.strict,
         dr_table_max: args.dr_table_max,

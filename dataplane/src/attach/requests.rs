@@ -10,7 +10,7 @@ use madplane_shm::LAYOUT_VERSION;
 use madplane_shm::command::{Command, Event, ask, event};
 use madplane_shm::doorbell::Doorbell;
 use madplane_shm::handoff::{HANDOFF_MAGIC, Reply, Request, flag, op};
-use madplane_shm::session::{MAX_SLOTS, PairError, PairFds, PlaneEnds, create_pair};
+use madplane_shm::session::{MAX_SLOTS, PairError, PairFds, PlaneEnds, create_pair, pair_bytes};
 use madplane_shm::sync::Ordering;
 use madplane_shm::table::tenant::TenantEntry;
 use madplane_topology::{NodeKind, PortRef};
@@ -87,6 +87,13 @@ impl Housekeeping {
         let Some(slot) = free.and_then(|slot| u32::try_from(slot).ok()) else {
             return Err((EMFILE, format!("all {} sessions are in use", self.slots.len())));
         };
+        let bytes = 2 * pair_bytes(slots);
+        let taken: u64 = self.slots.iter().filter(|slot| slot.open).map(|slot| slot.bytes).sum();
+        let most = self.config.session_bytes();
+        if taken.saturating_add(bytes) > most {
+            let (taken, most) = (taken >> 10, most >> 10);
+            return Err((ENOMEM, format!("{taken} of {most} KiB for sessions are in use (--socket-mem)")));
+        }
         let (ends, fds) = self.session_memory(&format!("session-{slot}"), slots)?;
         let up_bell = Arc::new(bell()?);
         let down_bell = bell()?;
@@ -94,7 +101,7 @@ impl Housekeeping {
         let state = &mut self.slots[slot as usize];
         let generation = if state.generation + 1 >= GENERATIONS { 1 } else { state.generation + 1 };
         let member = tenant.as_ref().map_or(Membership::NONE, |(place, tenant)| membership(*place, tenant));
-        *state = super::Slot { generation, open: true, place, agents: 0, member, bound: false };
+        *state = super::Slot { generation, open: true, place, agents: 0, member, bound: false, bytes };
         let (rx, tx) = split(ends, client_bell, slots);
         let mut session = Session::new(slot, generation, place, rx, tx);
         session.out.member = member;

@@ -40,6 +40,9 @@ struct Arguments {
     /// Never use huge pages.
     #[arg(long)]
     no_huge: bool,
+    /// Most memory for sessions, MiB for each NUMA node; their sum counts, and who would exceed it is refused.
+    #[arg(long, visible_alias = "numa-mem", value_name = "MB[,MB..]")]
+    socket_mem: Option<String>,
     /// Refuse a topology file that needs repairs.
     #[arg(long)]
     strict: bool,
@@ -108,6 +111,7 @@ fn run(arguments: Arguments, started: Instant, ready: &mut Option<File>) -> Resu
         at: arguments.at,
         session_slots: arguments.session_slots,
         no_huge: arguments.no_huge,
+        socket_mem: arguments.socket_mem,
         strict: arguments.strict,
         mode: arguments.mode,
         tune: arguments.tune,
