@@ -270,6 +270,19 @@ fn changes_are_published_by_themselves_and_in_the_end() {
 }
 
 #[test]
+fn whoever_looks_after_a_change_sees_it() {
+    let bed = Bed::new();
+    let _daemon = bed.madctld();
+    for dlid in ["0x0002", "0x0003", "0x0004"] {
+        ok(&routes(&bed, &["add", "1", dlid, "1,2"]));
+        let routes = &shown(&bed)["routes"];
+        assert!(routes.as_array().unwrap().iter().any(|route| route["dlid"] == dlid), "{routes}");
+        ok(&bed.madctl(&["tenants", "add", &format!("blue{dlid}")]));
+        ok(&bed.madctl(&["tenants", "show", &format!("blue{dlid}")]));
+    }
+}
+
+#[test]
 fn a_sync_is_answered_when_the_worker_has_it_and_holds_nobody_up() {
     let bed = Bed::new();
     let plane = FakePlane::start(&bed, done);

@@ -25,13 +25,14 @@ pub struct PlanePaths {
 
 impl PlanePaths {
     /// Paths of the plane `name`. `MADPLANE_RUNTIME_DIR` and `MADPLANE_SHM_DIR` move the two roots; otherwise they are
-    /// `/run/madplane` (for others than root below `XDG_RUNTIME_DIR` or `/tmp`) and `/dev/shm`.
+    /// `/run/madplane` and `/dev/shm`. Users other than root have a runtime root of their own below `XDG_RUNTIME_DIR` or
+    /// `/tmp`; what is not there but below `/run/madplane` is root's plane, which others attach to.
     ///
     /// # Errors
     /// [`NameError`] if `name` cannot be part of a file name.
     pub fn new(name: &str) -> Result<Self, NameError> {
         let root = |variable: &str| std::env::var_os(variable).filter(|v| !v.is_empty()).map(PathBuf::from);
-        let run = root("MADPLANE_RUNTIME_DIR").unwrap_or_else(default_runtime_root);
+        let run = root("MADPLANE_RUNTIME_DIR").unwrap_or_else(|| default_runtime_root(name));
         let memory = root("MADPLANE_SHM_DIR").unwrap_or_else(|| PathBuf::from("/dev/shm"));
         Self::within(run, memory, name)
     }
@@ -112,19 +113,39 @@ impl PlanePaths {
     }
 }
 
-fn default_runtime_root() -> PathBuf {
-    if rustix::process::geteuid().is_root() {
-        return PathBuf::from("/run/madplane");
+fn default_runtime_root(name: &str) -> PathBuf {
+    let system = PathBuf::from("/run/madplane");
+    let user = rustix::process::geteuid();
+    if user.is_root() {
+        return system;
     }
-    match std::env::var_os("XDG_RUNTIME_DIR").filter(|v| !v.is_empty()) {
+    let own = match std::env::var_os("XDG_RUNTIME_DIR").filter(|v| !v.is_empty()) {
         Some(directory) => PathBuf::from(directory).join("madplane"),
-        None => PathBuf::from(format!("/tmp/madplane-{}", rustix::process::geteuid().as_raw())),
-    }
+        None => PathBuf::from(format!("/tmp/madplane-{}", user.as_raw())),
+    };
+    own_or_system(own, system, name)
+}
+
+/// Whose plane `name` is: the user's own unless only root has one.
+fn own_or_system(own: PathBuf, system: PathBuf, name: &str) -> PathBuf {
+    if !own.join(name).is_dir() && system.join(name).is_dir() { system } else { own }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::PlanePaths;
+    use super::{PlanePaths, own_or_system};
+
+    #[test]
+    fn a_plane_of_root_is_found_by_those_who_have_none_of_that_name() {
+        let directory = tempfile::tempdir().unwrap();
+        let (own, system) = (directory.path().join("own"), directory.path().join("system"));
+        let chosen = |name: &str| own_or_system(own.clone(), system.clone(), name);
+        assert_eq!(chosen("a"), own, "nobody has one: a new one is the user's own");
+        std::fs::create_dir_all(system.join("a")).unwrap();
+        assert_eq!((chosen("a"), chosen("b")), (system.clone(), own.clone()));
+        std::fs::create_dir_all(own.join("a")).unwrap();
+        assert_eq!(chosen("a"), own);
+    }
 
     #[test]
     fn names_that_would_leave_the_directory_are_refused() {

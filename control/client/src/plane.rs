@@ -4,7 +4,8 @@
 //! madctld, the rest ties the two together as `madctl` does.
 
 use std::path::Path;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use madplane_shm::paths::{NameError, PlanePaths};
 
@@ -12,14 +13,17 @@ use crate::admin::{AdminClient, AdminError};
 use crate::daemons;
 use crate::fabric::trace::{Check, Trace, TraceError};
 use crate::fabric::view::{FabricView, ViewError};
+use crate::protocol::RoutesStats;
 use crate::route::{Key, Route, Written};
 use crate::route_file::{self, FileError};
-use crate::view::{Control, LookError, PlaneStatus, RouteTable, View};
+use crate::view::{Control, LookError, PlaneStatus, RouteTable, TenantTable, View};
 
 /// How long madctld may take for one answer; it waits for workers for a second at most, for the plane for ten.
 pub const ANSWER_WITHIN: Duration = Duration::from_secs(12);
 /// How long it may take for an answer that is only added to what the segments show.
 const REMARK_WITHIN: Duration = Duration::from_secs(2);
+/// How long whoever looks waits for changes that madctld has been given but has not published: some batches.
+const PUBLISHED_WITHIN: Duration = Duration::from_millis(400);
 
 /// A plane, running or not.
 ///
@@ -109,17 +113,41 @@ impl Plane {
         Ok(status)
     }
 
-    /// The published routes, with what madctld says of them if it runs.
+    /// The routes as published, with what madctld says of them if it runs.
+    ///
+    /// Changes that madctld has been given a moment ago are waited for; where batches are longer than that, its word on
+    /// what is not published says so.
     ///
     /// # Errors
     /// As [`View::routes`].
     pub fn routes(&self) -> Result<RouteTable, LookError> {
+        let control = self.settled();
         let mut table = self.view().routes()?;
-        if daemons::find_control(&self.paths).ok().flatten().is_some() {
-            let asked = AdminClient::open(&self.paths, REMARK_WITHIN);
-            table.control = asked.and_then(|mut admin| admin.routes_stats()).ok();
-        }
+        table.control = control;
         Ok(table)
+    }
+
+    /// The tenants as published; waits as [`Plane::routes`] does.
+    ///
+    /// # Errors
+    /// As [`View::tenants`].
+    pub fn tenants(&self) -> Result<TenantTable, LookError> {
+        self.settled();
+        self.view().tenants()
+    }
+
+    /// Waits until madctld has published what it has been given, or for [`PUBLISHED_WITHIN`]; what it says then, if it runs.
+    fn settled(&self) -> Option<RoutesStats> {
+        daemons::find_control(&self.paths).ok().flatten()?;
+        let mut admin = AdminClient::open(&self.paths, REMARK_WITHIN).ok()?;
+        let since = Instant::now();
+        loop {
+            let said = admin.routes_stats().ok()?;
+            if said.unpublished == 0 || since.elapsed() >= PUBLISHED_WITHIN {
+                return Some(said);
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
     }
 
     /// Its nodes and cables, with the LIDs of its ports. Needs the plane for LIDs that the fabric's source does not record.
@@ -154,6 +182,7 @@ impl Plane {
     /// # Errors
     /// See [`TraceError`].
     pub fn trace(&self, key: Key) -> Result<Trace, TraceError> {
+        self.settled();
         Trace::of(&self.paths, key)
     }
 
@@ -162,6 +191,7 @@ impl Plane {
     /// # Errors
     /// See [`TraceError`].
     pub fn check(&self) -> Result<Check, TraceError> {
+        self.settled();
         Check::of(&self.paths)
     }
 }

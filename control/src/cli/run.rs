@@ -8,7 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use madctl::View;
+use madctl::Plane;
 use madctl::route::{PathSpec, check_path, show_ports};
 use madplane_shm::handoff::{Connection, HandoffError, Request, op};
 use madplane_shm::paths::PlanePaths;
@@ -82,7 +82,7 @@ fn ports(text: &str) -> Result<String, Failure> {
 
 /// Says early that there is no such tenant; who may use it is decided by the plane when the program attaches.
 fn check_tenant(paths: &PlanePaths, tenant: &str) -> Result<(), Failure> {
-    let Ok(table) = View::new(paths).tenants() else { return Ok(()) };
+    let Ok(table) = Plane::at(paths.clone()).tenants() else { return Ok(()) };
     let names: Vec<&str> = table.tenants.iter().map(|of| of.tenant.name.as_str()).collect();
     if names.contains(&tenant) {
         return Ok(());

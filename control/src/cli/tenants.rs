@@ -6,13 +6,13 @@
 use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
+use madctl::Plane;
 use madctl::fabric::view::FabricView;
 use madctl::tenant::file::{read_partitions, read_tenants, tenants_of};
 use madctl::tenant::partitions::Partitions;
 use madctl::tenant::text::Names;
 use madctl::tenant::{RawTenant, SmpRight, Tenant};
 use madctl::view::TenantTable;
-use madctl::{Plane, View};
 use madplane_shm::paths::PlanePaths;
 use madplane_topology::find_node;
 use serde::Serialize;
@@ -223,7 +223,7 @@ fn print(format: Format, what: String, done: TenantsDone) -> Outcome {
 }
 
 fn show(paths: &PlanePaths, format: Format, name: Option<&str>) -> Outcome {
-    let mut table = View::new(paths).tenants()?;
+    let mut table = Plane::at(paths.clone()).tenants()?;
     let Some(name) = name else { return Ok(output::print(format, &table)?) };
     let names: Vec<String> = table.tenants.iter().map(|of| of.tenant.name.clone()).collect();
     table.tenants.retain(|of| of.tenant.name == name);
