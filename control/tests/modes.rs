@@ -82,7 +82,7 @@ fn nonsense_is_refused_in_one_line_and_changes_nothing() {
         (&["--tune", "burst=-1"], 2, "from 1 to 256"),
         (&["--tune", "irq_threshold=99"], 2, "above poll_threshold"),
         (&["--config", "no/such.toml"], 1, "configuration file no/such.toml"),
-        (&["--cores", "4000"], 1, "core 4000 is not among the allowed cores"),
+        (&["--cores", "1000"], 1, "core 1000 is not among the allowed cores"),
     ] {
         let line = failed(&bed.madctl(&[&FABRIC, further].concat()), code);
         assert!(line.contains(expected), "{further:?}: {line}");
@@ -162,6 +162,4 @@ fn on_a_single_core_workers_wait_for_interrupts_and_say_so_once() {
     assert_eq!((&first["mode"], &first["cpu"]), (&"interrupt".into(), &serde_json::Value::Null), "{first}");
     let log = std::fs::read_to_string(bed.run_file("madplaned.log")).unwrap();
     assert_eq!(log.matches("no core of their own").count(), 1, "{log}");
-    let ran = bed.madctl(&["run", "--", "true"]);
-    assert!(ran.status.success());
 }

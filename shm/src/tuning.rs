@@ -515,6 +515,7 @@ fn check(worker: usize, words: &[u64; TUNING_WORDS]) -> u64 {
 }
 
 #[cfg(all(test, not(loom)))]
+#[allow(clippy::unwrap_used, reason = "helpers of tests")]
 mod tests {
     use super::*;
 

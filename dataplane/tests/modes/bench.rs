@@ -247,7 +247,7 @@ impl Watch {
 
     fn pause(&mut self) {
         self.pauses += 1;
-        if self.pauses % 256 == 0 {
+        if self.pauses.is_multiple_of(256) {
             assert!(self.from.elapsed() < self.patience, "{}", self.complaint);
             std::thread::yield_now();
         }
