@@ -14,6 +14,7 @@
 //! | `sessions.bind` | `session`: number, `path`: ports or none, `on_broken` | [`Done`] | root, or the user of madctld |
 //! | `routes...` | see [`crate::admin_routes`] | | |
 //! | `tenants...` | see [`crate::admin_tenants`] | | |
+//! | `tuning...` | see [`crate::admin_tuning`] | | |
 //!
 //! This module is text and checks only; sockets are the reactor's ([`crate::reactor`]) and the caller's
 //! ([`crate::admin_client`]).
@@ -25,6 +26,7 @@ use serde_json::Value;
 
 use crate::admin_routes::{self, RouteAction};
 use crate::admin_tenants::{self, TenantAction};
+use crate::admin_tuning::{self, TuningAction};
 use crate::nearest;
 use crate::routes::OnBroken;
 use crate::routes::spec::check_path;
@@ -70,6 +72,8 @@ pub enum Action {
     Routes(RouteAction),
     /// Look at or change the tenants.
     Tenants(TenantAction),
+    /// Change how workers wait.
+    Tuning(TuningAction),
 }
 
 #[derive(Deserialize)]
@@ -185,6 +189,10 @@ fn understand(cmd: &str, args: Value) -> Result<Action, String> {
                 if path.is_empty() { Vec::new() } else { check_path(&path).map_err(|e| e.to_string())? };
             Ok(Action::Bind { session, path, drop_broken: on_broken == OnBroken::Drop })
         }
+        _ if cmd.starts_with("tuning.") => match admin_tuning::understand(cmd, args) {
+            Some(action) => action.map(Action::Tuning),
+            None => Err(unknown(cmd)),
+        },
         _ if cmd.starts_with("tenants.") => match admin_tenants::understand(cmd, args) {
             Some(action) => action.map(Action::Tenants),
             None => Err(unknown(cmd)),
@@ -197,7 +205,11 @@ fn understand(cmd: &str, args: Value) -> Result<Action, String> {
 }
 
 fn unknown(cmd: &str) -> String {
-    let known = COMMANDS.into_iter().chain(admin_routes::COMMANDS).chain(admin_tenants::COMMANDS);
+    let known = COMMANDS
+        .into_iter()
+        .chain(admin_routes::COMMANDS)
+        .chain(admin_tenants::COMMANDS)
+        .chain(admin_tuning::COMMANDS);
     format!("unknown command {cmd:?}{}", nearest::hint(cmd, known))
 }
 

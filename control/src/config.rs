@@ -10,6 +10,9 @@ use std::path::{Path, PathBuf};
 pub use madctl::fabric::path::BUILTIN_PREFIX;
 use madplane_shm::paths::{DEFAULT_NAME, NameError, PlanePaths};
 use madplane_shm::table::MAX_TENANTS;
+use madplane_shm::tuning::{Tuning, TuningPatch};
+
+mod file;
 
 /// The fabric of a plane if none is named: 648 hosts.
 pub const DEFAULT_FABRIC: &str = "builtin:fat-tree,radix=36,levels=2";
@@ -28,6 +31,14 @@ pub enum ConfigError {
     #[error("fabric file {}: {reason}", path.display())]
     FabricFile {
         /// The file as it was looked for.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
+    /// A configuration file that cannot be read or is not one.
+    #[error("configuration file {}: {reason}", path.display())]
+    File {
+        /// The file.
         path: PathBuf,
         /// Why.
         reason: String,
@@ -115,10 +126,20 @@ pub struct RawUpOptions {
     pub cores: Option<String>,
     /// Number of workers.
     pub workers: Option<u32>,
+    /// How workers wait.
+    pub mode: Option<String>,
+    /// What tunes them, NAME=VALUE each.
+    pub tune: Vec<String>,
+    /// File that says some of this; the other fields go before it.
+    pub file: Option<PathBuf>,
+    /// Workers never poll in vain.
+    pub overprovisioned: bool,
     /// Where sessions attach by default.
     pub at: Option<String>,
     /// Do not ask for huge pages.
     pub no_huge: bool,
+    /// Most memory for sessions, MiB for each NUMA node.
+    pub socket_mem: Option<String>,
     /// Slots per ring of a session.
     pub session_slots: Option<u64>,
     /// Refuse a fabric file with any fault.
@@ -144,7 +165,13 @@ pub struct UpOptions {
 impl TryFrom<RawUpOptions> for UpOptions {
     type Error = ConfigError;
 
-    fn try_from(raw: RawUpOptions) -> Result<Self, ConfigError> {
+    fn try_from(mut raw: RawUpOptions) -> Result<Self, ConfigError> {
+        let file = raw.file.as_deref().map(file::read).transpose()?.unwrap_or_default();
+        raw.cores = raw.cores.or(file.cores);
+        raw.workers = raw.workers.or(file.workers);
+        raw.overprovisioned |= file.overprovisioned;
+        let tuning = file.tuning.and(&tuning(raw.mode.as_deref(), &raw.tune)?);
+        Tuning::default().with(&tuning).map_err(|error| ConfigError::Value(error.to_string()))?;
         let name = if raw.name.is_empty() { madplane_shm::paths::DEFAULT_NAME } else { &raw.name };
         let paths = PlanePaths::new(name)?;
         let fabric = raw.fabric.as_deref().map(FabricSource::parse).transpose()?;
@@ -178,10 +205,16 @@ impl TryFrom<RawUpOptions> for UpOptions {
             return Err(ConfigError::Value(format!("a table of tenants has at most {MAX_TENANTS} places")));
         }
         option("--cores", raw.cores.map(Into::into));
+        option("--socket-mem", raw.socket_mem.map(Into::into));
         option("--workers", raw.workers.map(|workers| workers.to_string().into()));
         option("--at", raw.at.map(Into::into));
         option("--session-slots", raw.session_slots.map(|slots| slots.to_string().into()));
-        for (flag, set) in [("--no-huge", raw.no_huge), ("--strict", raw.strict)] {
+        for word in tuning.to_string().split_whitespace() {
+            option("--tune", Some(word.into()));
+        }
+        for (flag, set) in
+            [("--no-huge", raw.no_huge), ("--strict", raw.strict), ("--overprovisioned", raw.overprovisioned)]
+        {
             if set {
                 arguments.push(flag.into());
                 given = true;
@@ -189,6 +222,10 @@ impl TryFrom<RawUpOptions> for UpOptions {
         }
         let fabric = fabric.unwrap_or_default();
         let mut control_arguments: Vec<OsString> = Vec::new();
+        if !tuning.is_empty() {
+            // what was asked of an earlier plane's workers would be laid over it
+            control_arguments.push("--forget-tuning".into());
+        }
         for (flag, places) in [("--dr-table-max", raw.dr_table_max), ("--tenants-max", raw.tenants_max)] {
             if let Some(places) = places {
                 control_arguments.extend([flag.into(), places.to_string().into()]);
@@ -237,6 +274,12 @@ impl UpOptions {
         arguments.extend(self.plane_arguments.iter().cloned());
         arguments
     }
+}
+
+fn tuning(mode: Option<&str>, words: &[String]) -> Result<TuningPatch, ConfigError> {
+    let mode = mode.map(|mode| format!("mode={mode}"));
+    let words = mode.as_deref().into_iter().chain(words.iter().map(String::as_str));
+    TuningPatch::parse(words).map_err(|error| ConfigError::Value(error.to_string()))
 }
 
 fn check_cpu_list(text: &str) -> Result<(), ConfigError> {
@@ -299,8 +342,13 @@ mod tests {
             fabric: Some(file.into()),
             cores: Some("1,3-4".into()),
             workers: Some(2),
+            mode: Some("interrupt".into()),
+            tune: vec!["rx-usecs=3".into()],
+            file: None,
+            overprovisioned: true,
             at: Some("node:1".into()),
             no_huge: true,
+            socket_mem: None,
             session_slots: Some(64),
             strict: true,
             dr_table_max: Some(4096),
@@ -310,11 +358,22 @@ mod tests {
         let options = UpOptions::try_from(raw).unwrap();
         let expected =
             ["--name", "x", "--fabric", file, "--cores", "1,3-4", "--workers", "2", "--at", "node:1"];
-        let further = ["--session-slots", "64", "--no-huge", "--strict", "--log-format", "json"];
-        assert_eq!(words(&options), [&expected[..], &further[..]].concat());
+        let further = ["--session-slots", "64", "--tune", "mode=interrupt", "--tune", "moderator_timeout=3"];
+        let flags = ["--no-huge", "--strict", "--overprovisioned", "--log-format", "json"];
+        assert_eq!(words(&options), [&expected[..], &further[..], &flags[..]].concat());
         assert_eq!(
             options.control_arguments(),
-            ["--name", "x", "--dr-table-max", "4096", "--tenants-max", "9", "--log-format", "json"]
+            [
+                "--name",
+                "x",
+                "--forget-tuning",
+                "--dr-table-max",
+                "4096",
+                "--tenants-max",
+                "9",
+                "--log-format",
+                "json"
+            ]
         );
         assert!(!options.only_defaults());
     }
@@ -336,6 +395,9 @@ mod tests {
             (with(|raw| raw.dr_table_max = Some(65_537)), "1 to 65536 places"),
             (with(|raw| raw.tenants_max = Some(1025)), "at most 1024 places"),
             (with(|raw| raw.session_slots = Some(3)), "power of two"),
+            (with(|raw| raw.mode = Some("pol".into())), "did you mean poll?"),
+            (with(|raw| raw.tune = vec!["burst=-1".into()]), "from 1 to 256"),
+            (with(|raw| raw.file = Some("no/such.toml".into())), "configuration file no/such.toml"),
         ] {
             assert!(text.contains(expected) && !text.contains('\n'), "{text}");
         }

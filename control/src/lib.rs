@@ -23,6 +23,7 @@ pub mod admin;
 mod admin_peer;
 pub mod admin_routes;
 pub mod admin_tenants;
+pub mod admin_tuning;
 pub mod answer;
 pub mod cli;
 pub mod config;

@@ -20,6 +20,7 @@ use madplane_shm::table::snapshot::TableReader;
 use madplane_shm::table::{
     DEFAULT_ROUTES, DEFAULT_TENANTS, MAX_PATH_PORTS, RouteEntry, TableError, TableOptions, on_broken, tenant,
 };
+use madplane_shm::tuning::TuningPatch;
 use tracing::{info, warn};
 
 use crate::routes::{OnBroken, Placed, RawRoute, Route, SoftwareTable};
@@ -208,6 +209,16 @@ impl Publisher {
         self.publications += 1;
         self.flights.push_back(Flight { generation, published: now, published_ns, measured: true });
         generation
+    }
+
+    /// What is asked of a worker.
+    pub fn worker_tuning(&self, worker: usize) -> TuningPatch {
+        self.segment.worker_tuning(worker)
+    }
+
+    /// Asks a worker for a tuning with the next publication.
+    pub fn set_worker_tuning(&mut self, worker: usize, patch: &TuningPatch) {
+        self.segment.set_worker_tuning(worker, patch);
     }
 
     /// Waits for the workers once more if the last publication is not in flight any more but has not reached all of them;

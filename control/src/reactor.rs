@@ -18,7 +18,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use madplane_shm::command::{Command, Event, event};
+use madplane_shm::command::{Command, Event, ask, event};
 use madplane_shm::paths::PlanePaths;
 use rustix::fs::inotify;
 use serde_json::Value;
@@ -49,6 +49,8 @@ pub const MAX_UNDER_WAY: usize = 64;
 pub const COMMAND_WITHIN: Duration = Duration::from_secs(10);
 /// Longest sleep while a command waits for its answer.
 pub const LOOK_AGAIN: Duration = Duration::from_millis(100);
+/// Id of a command whose answer nobody waits for.
+const UNASKED: u64 = u64::MAX;
 const EVENTS_PER_TURN: usize = 256;
 const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
 
@@ -231,10 +233,25 @@ impl Reactor {
         let change = self.link.on_time(&self.poller, now);
         self.on_link(change);
         self.expire(now);
+        // before anybody waits for the workers
+        self.ring_workers();
         for (peer, reply) in self.routes.on_time(Instant::now()) {
             self.answer(peer, &reply, true);
         }
+        self.ring_workers();
         Ok(())
+    }
+
+    /// Has workers that sleep look at what was published; without it they would when they next wake up.
+    fn ring_workers(&mut self) {
+        if self.routes.take_unrung() {
+            let _ = self.link.send(&Command { id: UNASKED, kind: ask::WAKE_WORKERS, ..Command::default() });
+        }
+    }
+
+    /// Has the workers go back to what they were started with, whatever was asked of them before.
+    pub fn forget_tuning(&mut self) {
+        self.routes.forget_tuning(Instant::now());
     }
 
     fn sleep_limit(&self, now: Instant) -> Option<Duration> {
@@ -459,6 +476,7 @@ impl Reactor {
             Action::Bind { .. } => true,
             Action::Routes(action) => action.changes(),
             Action::Tenants(action) => action.changes(),
+            Action::Tuning(_) => true,
         };
         if changes && !may_change {
             return Some(Answer::failed(id, "only root and the user who runs madctld may change the plane"));
@@ -492,6 +510,10 @@ impl Reactor {
             }
             Action::Tenants(action) => {
                 let reply = self.routes.carry_out_tenants(peer, id, action, now);
+                return self.unless_waiting(peer, reply);
+            }
+            Action::Tuning(action) => {
+                let reply = self.routes.carry_out_tuning(peer, id, &action, now);
                 return self.unless_waiting(peer, reply);
             }
             Action::Status | Action::Ping => return None,

@@ -16,6 +16,7 @@ use tracing::{debug, error, warn};
 
 use crate::admin_routes::{Latency, RouteAction, RoutesDone, RoutesStats};
 use crate::admin_tenants::TenantsDone;
+use crate::admin_tuning::TuningDone;
 use crate::answer::Answer;
 use crate::file_part::{FilePart, StagedFiles};
 use crate::publish::{Arrival, Capacities, Landed, Level, Levels, Publisher, Tuning};
@@ -23,6 +24,7 @@ use crate::routes::{self, Route, SoftwareTable, TableError};
 use crate::tenants::{Tenant, TenantTable};
 
 mod tenants;
+mod tuning;
 
 /// A line of one kind is logged at most so often.
 const LOG_PAUSE: Duration = Duration::from_secs(1);
@@ -51,6 +53,7 @@ impl LogLimit {
 enum Change {
     Routes(RoutesDone),
     Tenants(TenantsDone),
+    Tuning(TuningDone),
 }
 
 impl Change {
@@ -64,6 +67,9 @@ impl Change {
             }
             Self::Tenants(done) => {
                 Answer::done(id, &TenantsDone { synced, workers, hw_sync_latency_ns, ..done })
+            }
+            Self::Tuning(done) => {
+                Answer::done(id, &TuningDone { synced, workers, hw_sync_latency_ns, ..done })
             }
         }
     }
@@ -85,6 +91,8 @@ pub struct RouteDesk {
     staged: StagedFiles<Route>,
     staged_tenants: StagedFiles<Tenant>,
     waiting: Vec<Waiting>,
+    /// Something was published of which workers that sleep have not been told.
+    unrung: bool,
     full_log: LogLimit,
     late_log: LogLimit,
 }
@@ -114,6 +122,7 @@ impl RouteDesk {
             staged: StagedFiles::new(),
             staged_tenants: StagedFiles::new(),
             waiting: Vec::new(),
+            unrung: false,
             full_log: LogLimit::default(),
             late_log: LogLimit::default(),
         })
@@ -198,7 +207,10 @@ impl RouteDesk {
     }
 
     fn publish(&mut self, now: Instant) -> u64 {
-        self.publisher.publish(&mut self.table, &mut self.tenants, now)
+        let before = self.publisher.generation();
+        let generation = self.publisher.publish(&mut self.table, &mut self.tenants, now);
+        self.unrung |= generation != before;
+        generation
     }
 
     /// Puts routes in, all or none.
@@ -251,6 +263,9 @@ impl RouteDesk {
         match change {
             Change::Routes(done) => Change::Routes(self.describe(done)),
             Change::Tenants(done) => Change::Tenants(self.describe_tenants(done)),
+            Change::Tuning(done) => {
+                Change::Tuning(TuningDone { generation: self.publisher.generation(), ..done })
+            }
         }
     }
 

@@ -43,8 +43,6 @@ fn bad_input_is_answered_with_one_line_and_the_right_code() {
             (&["up", "--fabric", "/"], 1, "is a directory"),
             (&["up", "--fabric", "builtin:fat-tre"], 2, "did you mean \"fat-tree\"?"),
             (&["up", "--fabric", "builtin:fat-tree,radix=x"], 2, "radix=x is not valid"),
-            (&["up", "--mode", "interrupt"], 2, "mode interrupt is not available yet"),
-            (&["up", "--mode", "adaptive"], 2, "mode adaptive is not available yet"),
             (&["up", "--mode", "pol"], 2, "did you mean poll?"),
             (&["up", "--workers", "0"], 2, "1 to 16 workers"),
             (&["up", "--workers", "many"], 2, "invalid value 'many'"),

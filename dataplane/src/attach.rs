@@ -6,6 +6,7 @@
 
 mod binding;
 mod connections;
+mod placement;
 mod requests;
 mod routes;
 mod tenancy;
@@ -30,6 +31,7 @@ use rustix::io::Errno;
 
 use crate::acl::Membership;
 use crate::config::Config;
+use crate::cores::Cores;
 use crate::notices::{Digest, NoticeDesk};
 use crate::orders::{Order, OrderDesk, Report};
 use madplane_shm::process::monotonic_ns;
@@ -77,6 +79,8 @@ struct Slot {
     agents: u32,
     member: Membership,
     bound: bool,
+    /// Memory of its rings.
+    bytes: u64,
 }
 
 /// The control channel.
@@ -112,6 +116,9 @@ pub struct Housekeeping {
     huge_pages: bool,
     /// The table that the workers read, and its counters.
     table: Option<(TableReader, Arc<RouteCounters>)>,
+    /// Where the workers are.
+    cores: Cores,
+    looked_at_cores: Instant,
     /// The last complaint about the table, so that it is made once.
     table_complaint: String,
 }
@@ -141,6 +148,8 @@ pub struct HousekeepingParts {
     pub listener: OwnedFd,
     /// Session memory may come from huge pages.
     pub huge_pages: bool,
+    /// Where the workers are.
+    pub cores: Cores,
 }
 
 impl Housekeeping {
@@ -161,6 +170,7 @@ impl Housekeeping {
             reports_bell,
             listener,
             huge_pages,
+            cores,
         } = parts;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         add(&epoll, &listener, token::LISTENER)?;
@@ -185,6 +195,8 @@ impl Housekeeping {
             sm_waiting: VecDeque::new(),
             huge_pages,
             table: None,
+            cores,
+            looked_at_cores: Instant::now(),
             table_complaint: String::new(),
         })
     }
@@ -201,6 +213,7 @@ impl Housekeeping {
             self.look_for_table();
             self.show_tenants();
             self.read_notices();
+            self.look_at_cores();
             events.clear();
             match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), Some(&HEARTBEAT)) {
                 Ok(_) | Err(Errno::INTR) => {}

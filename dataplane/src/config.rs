@@ -10,6 +10,7 @@ use madplane_port::machine::{self, CoreError, CorePlan};
 use madplane_shm::paths::{NameError, PlanePaths};
 use madplane_shm::session::{DEFAULT_SLOTS, MAX_SLOTS};
 use madplane_shm::status::MAX_WORKERS;
+use madplane_shm::tuning::{Tuning, TuningError, TuningPatch};
 
 /// Fabric of a plane that is not told another one: 648 hosts.
 pub const DEFAULT_FABRIC: &str = "builtin:fat-tree,radix=36,levels=2";
@@ -31,8 +32,16 @@ pub struct RawConfig {
     pub session_slots: Option<u64>,
     /// Never use huge pages.
     pub no_huge: bool,
+    /// Most memory for sessions, MiB for each NUMA node, separated by commas; their sum counts.
+    pub socket_mem: Option<String>,
     /// Refuse a fabric file that needs repairs.
     pub strict: bool,
+    /// How workers wait.
+    pub mode: Option<String>,
+    /// What tunes them, NAME=VALUE each.
+    pub tune: Vec<String>,
+    /// Workers never poll in vain, whatever the mode: others need their cores.
+    pub overprovisioned: bool,
 }
 
 /// Where the fabric comes from.
@@ -60,10 +69,15 @@ pub struct Config {
     fabric: FabricSource,
     workers: usize,
     cores: CorePlan,
+    allowed: Vec<usize>,
+    named: bool,
     at: Option<String>,
     session_slots: u64,
     huge_pages: bool,
+    session_bytes: u64,
     strict: bool,
+    tuning: Tuning,
+    overprovisioned: bool,
 }
 
 /// Why a configuration is not valid.
@@ -78,6 +92,12 @@ pub enum ConfigError {
     /// Too many or too few workers.
     #[error("{0} workers are not possible, use 1 to {MAX_WORKERS}")]
     Workers(usize),
+    /// Not a list of numbers of MiB.
+    #[error("{0:?} is no memory for sessions; give MiB for each NUMA node, such as 64 or 64,64")]
+    Memory(String),
+    /// The tuning is not one.
+    #[error(transparent)]
+    Tuning(#[from] TuningError),
     /// Slots are not a power of two, or too many or too few.
     #[error("{0} session slots are not possible, use a power of two from 64 to {MAX_SLOTS}")]
     Slots(u64),
@@ -93,11 +113,14 @@ impl TryFrom<RawConfig> for Config {
         if !(1..=MAX_WORKERS).contains(&workers) {
             return Err(ConfigError::Workers(workers));
         }
-        let cores = machine::plan_cores(&machine::allowed_cores(), wanted.as_deref(), workers)?;
+        let allowed = machine::allowed_cores();
+        let cores = machine::plan_cores(&allowed, wanted.as_deref(), workers)?;
         let session_slots = raw.session_slots.unwrap_or(DEFAULT_SLOTS);
         if !session_slots.is_power_of_two() || !(64..=MAX_SLOTS).contains(&session_slots) {
             return Err(ConfigError::Slots(session_slots));
         }
+        let session_bytes = raw.socket_mem.as_deref().map_or(Ok(u64::MAX), session_bytes)?;
+        let tuning = tuning(raw.mode.as_deref(), &raw.tune)?;
         let fabric = raw.fabric.unwrap_or_else(|| DEFAULT_FABRIC.to_owned());
         let fabric = if fabric.starts_with("builtin:") {
             FabricSource::Builtin(fabric)
@@ -109,12 +132,33 @@ impl TryFrom<RawConfig> for Config {
             fabric,
             workers,
             cores,
+            allowed,
+            named: wanted.is_some(),
             at: raw.at.filter(|at| !at.is_empty()),
             session_slots,
             huge_pages: !raw.no_huge,
+            session_bytes,
             strict: raw.strict,
+            tuning,
+            overprovisioned: raw.overprovisioned,
         })
     }
+}
+
+fn session_bytes(list: &str) -> Result<u64, ConfigError> {
+    let wrong = || ConfigError::Memory(list.to_owned());
+    let mut total: u64 = 0;
+    for part in list.split(',') {
+        let mib: u64 = part.trim().parse().map_err(|_| wrong())?;
+        total = mib.checked_mul(1 << 20).and_then(|bytes| bytes.checked_add(total)).ok_or_else(wrong)?;
+    }
+    if total == 0 { Err(wrong()) } else { Ok(total) }
+}
+
+fn tuning(mode: Option<&str>, words: &[String]) -> Result<Tuning, TuningError> {
+    let mode = mode.map(|mode| format!("mode={mode}"));
+    let words = mode.as_deref().into_iter().chain(words.iter().map(String::as_str));
+    Tuning::default().with(&TuningPatch::parse(words)?)
 }
 
 impl Config {
@@ -138,6 +182,21 @@ impl Config {
         &self.cores
     }
 
+    /// The cores that this process was allowed at its start.
+    pub fn allowed_cores(&self) -> &[usize] {
+        &self.allowed
+    }
+
+    /// Whether the workers' cores were named.
+    pub fn names_cores(&self) -> bool {
+        self.named
+    }
+
+    /// Has threads run elsewhere.
+    pub(crate) fn move_to(&mut self, cores: CorePlan) {
+        self.cores = cores;
+    }
+
     /// Where sessions attach by default, if it was said.
     pub fn at(&self) -> Option<&str> {
         self.at.as_deref()
@@ -148,9 +207,24 @@ impl Config {
         self.session_slots
     }
 
+    /// Most bytes of memory for sessions.
+    pub fn session_bytes(&self) -> u64 {
+        self.session_bytes
+    }
+
     /// Whether session memory may come from huge pages.
     pub fn huge_pages(&self) -> bool {
         self.huge_pages
+    }
+
+    /// How workers wait until control asks for something else.
+    pub fn tuning(&self) -> &Tuning {
+        &self.tuning
+    }
+
+    /// Whether workers have to leave their cores to others whenever they can.
+    pub fn overprovisioned(&self) -> bool {
+        self.overprovisioned
     }
 
     /// Whether a fabric file that needs repairs is refused.
@@ -168,7 +242,8 @@ impl fmt::Display for Config {
             write!(f, " cores={}", machine::ranges(&self.cores.workers))?;
         }
         write!(f, " at={} session_slots={}", self.at().unwrap_or("default"), self.session_slots)?;
-        write!(f, " huge_pages={} strict={}", self.huge_pages, self.strict)
+        write!(f, " huge_pages={} strict={}", self.huge_pages, self.strict)?;
+        write!(f, " overprovisioned={} {}", self.overprovisioned, self.tuning)
     }
 }
 
@@ -197,6 +272,13 @@ mod tests {
             (RawConfig { session_slots: Some(1 << 20), ..raw() }, "1048576 session slots"),
             (RawConfig { cores: Some("x".into()), ..raw() }, "\"x\""),
             (RawConfig { cores: Some("1000".into()), ..raw() }, "core 1000"),
+            (RawConfig { socket_mem: Some("0".into()), ..raw() }, "\"0\" is no memory"),
+            (RawConfig { socket_mem: Some("1,-1".into()), ..raw() }, "\"1,-1\" is no memory"),
+            (RawConfig { socket_mem: Some("99999999999999999".into()), ..raw() }, "is no memory"),
+            (RawConfig { mode: Some("interupt".into()), ..raw() }, "did you mean interrupt?"),
+            (RawConfig { tune: vec!["brst=3".into()], ..raw() }, "did you mean burst?"),
+            (RawConfig { tune: vec!["burst=-3".into()], ..raw() }, "from 1 to 256"),
+            (RawConfig { tune: vec!["irq_threshold=99".into()], ..raw() }, "above poll_threshold"),
         ];
         for (raw, word) in cases {
             let error = Config::try_from(raw).unwrap_err().to_string();

@@ -121,6 +121,8 @@ impl Egress {
         if self.mesh.has_kept() {
             self.mesh.retry();
         }
+        let woken = self.mesh.wake_others();
+        self.counts.add(Counter::DoorbellsRung, woken as u64);
     }
 
     /// Sessions that were given something since they were last seen to, without those of the reserved class.

@@ -1,11 +1,11 @@
-//! The polling daemon: workers that never sleep, and one housekeeping thread that mostly does.
+//! The daemon: workers that poll, or sleep until they are rung for, and one housekeeping thread that mostly sleeps.
 //!
 //! [`plane::Plane::start`] builds the fabric, shows the status segment, starts the workers and serves the attach socket.
 //! `DESIGN.md` beside this crate describes threads, duty cycle and what happens when something dies.
 //!
 //! | thread | owns | talks to others by |
 //! |---|---|---|
-//! | `madplane-w0`, … | one [`worker::Worker`]: a shard of the fabric, session rings, agents | [`mesh`] rings between workers; an order and a report ring to housekeeping; [`notices`] to it |
+//! | `madplane-w0`, … | one [`worker::Worker`]: a shard of the fabric, session rings, agents | [`mesh`] rings between workers; an order and a report ring to housekeeping; [`notices`] to it; a [`sleep::WorkerBell`] each |
 //! | housekeeping (the thread that calls [`plane::Plane::serve`]) | sockets, descriptors, session numbers, the topology, who may be which tenant | orders to workers, events to control |
 //!
 //! | shared between threads | who writes | who reads | ordering |
@@ -24,6 +24,7 @@ pub mod acl;
 pub mod agents;
 pub mod attach;
 pub mod config;
+pub mod cores;
 pub mod egress;
 #[doc(hidden)]
 pub mod fuzz;
@@ -34,5 +35,6 @@ pub mod orders;
 pub mod plane;
 pub mod route_view;
 pub mod sessions;
+pub mod sleep;
 pub mod telemetry;
 pub mod worker;

@@ -5,10 +5,13 @@
 //! its own; link-state messages are kept back by the sender and tried again, because they must not be lost.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use madplane_engine::{NodeId, Packet, PeerEvent, right};
-use ringbuf::traits::{Consumer, Producer, Split};
+use ringbuf::traits::{Consumer, Observer, Producer, Split};
 use ringbuf::{HeapCons, HeapProd, HeapRb};
+
+use crate::sleep::WorkerBell;
 
 /// What crosses from one worker to another.
 #[derive(Debug)]
@@ -39,6 +42,10 @@ pub struct MeshEnds {
     kept: Vec<VecDeque<PeerEvent>>,
     into: Vec<Option<HeapCons<Crossing>>>,
     into_reserved: Vec<Option<HeapCons<Crossing>>>,
+    /// Wake the other workers.
+    bells: Vec<Arc<WorkerBell>>,
+    /// Workers that were given something since they were last woken, a bit each.
+    given: u64,
 }
 
 impl std::fmt::Debug for MeshEnds {
@@ -56,6 +63,8 @@ pub fn mesh(workers: usize) -> Vec<MeshEnds> {
             kept: (0..workers).map(|_| VecDeque::new()).collect(),
             into: (0..workers).map(|_| None).collect(),
             into_reserved: (0..workers).map(|_| None).collect(),
+            bells: Vec::new(),
+            given: 0,
         })
         .collect();
     for from in 0..workers {
@@ -72,11 +81,29 @@ pub fn mesh(workers: usize) -> Vec<MeshEnds> {
 }
 
 impl MeshEnds {
+    /// Has workers that sleep woken by [`MeshEnds::wake_others`]; one bell for each.
+    pub fn set_bells(&mut self, bells: Vec<Arc<WorkerBell>>) {
+        self.bells = bells;
+    }
+
+    /// Wakes the workers that were given something and sleep, each by one system call; returns how many.
+    pub fn wake_others(&mut self) -> usize {
+        let given = std::mem::take(&mut self.given);
+        let others = self.bells.iter().enumerate().filter(|(worker, _)| given >> worker & 1 == 1);
+        others.filter(|(_, bell)| bell.call()).count()
+    }
+
+    /// Whether another worker has something for this one.
+    pub fn is_waiting(&self) -> bool {
+        self.into.iter().chain(&self.into_reserved).flatten().any(|ring| !ring.is_empty())
+    }
+
     /// Sends a MAD to `worker`; false if the ring of its class is full.
     pub fn send(&mut self, worker: usize, node: NodeId, port: u8, packet: &Packet) -> bool {
         let reserved = packet.rights & right::RESERVED != 0;
         let rings = if reserved { &mut self.out_reserved } else { &mut self.out };
         let Some(Some(ring)) = rings.get_mut(worker) else { return false };
+        self.given |= 1 << worker;
         ring.try_push(Crossing::Mad { node, port, packet: packet.clone() }).is_ok()
     }
 
@@ -90,8 +117,11 @@ impl MeshEnds {
 
     /// Tries again to send what was kept back.
     pub fn retry(&mut self) {
-        for (kept, ring) in self.kept.iter_mut().zip(&mut self.out) {
+        for (worker, (kept, ring)) in self.kept.iter_mut().zip(&mut self.out).enumerate() {
             let Some(ring) = ring else { continue };
+            if !kept.is_empty() {
+                self.given |= 1 << worker;
+            }
             while let Some(event) = kept.pop_front() {
                 if ring.try_push(Crossing::Peer(event)).is_err() {
                     kept.push_front(event);

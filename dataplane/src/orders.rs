@@ -6,12 +6,13 @@ use std::sync::Arc;
 
 use madplane_engine::{NodeId, PinnedRoute};
 use madplane_shm::doorbell::Doorbell;
-use ringbuf::traits::{Consumer, Producer, Split};
+use ringbuf::traits::{Consumer, Observer, Producer, Split};
 use ringbuf::{HeapCons, HeapProd, HeapRb};
 
 use crate::agents::{AgentId, AgentSpec, RegisterError};
 use crate::route_view::RouteView;
 use crate::sessions::Session;
+use crate::sleep::WorkerBell;
 
 /// What a worker is asked to do.
 #[derive(Debug)]
@@ -67,6 +68,8 @@ pub enum Order {
     },
     /// Forward by this table from now on.
     Routes(Box<RouteView>),
+    /// Have a core of its own from now on, or share one.
+    ShareCore(bool),
     /// Leave the duty cycle.
     Stop,
 }
@@ -88,6 +91,7 @@ pub enum Report {
 pub struct OrderDesk {
     orders: HeapProd<Order>,
     reports: HeapCons<Report>,
+    worker: Option<Arc<WorkerBell>>,
 }
 
 /// The worker's end.
@@ -114,7 +118,7 @@ pub fn order_rings(bell: Arc<Doorbell>) -> (OrderDesk, OrderBox) {
     let (order_in, order_out) = HeapRb::new(64).split();
     let (report_in, report_out) = HeapRb::new(64).split();
     (
-        OrderDesk { orders: order_in, reports: report_out },
+        OrderDesk { orders: order_in, reports: report_out, worker: None },
         OrderBox { orders: order_out, reports: report_in, bell },
     )
 }
@@ -125,7 +129,23 @@ impl OrderDesk {
     /// # Errors
     /// The order, when 64 of them wait.
     pub fn give(&mut self, order: Order) -> Result<(), Order> {
-        self.orders.try_push(order)
+        self.orders.try_push(order)?;
+        self.wake_worker();
+        Ok(())
+    }
+
+    /// Has the worker woken by `bell` when there is an order.
+    #[must_use]
+    pub fn waking(mut self, bell: Arc<WorkerBell>) -> Self {
+        self.worker = Some(bell);
+        self
+    }
+
+    /// Wakes the worker if it sleeps.
+    pub fn wake_worker(&self) {
+        if let Some(bell) = &self.worker {
+            bell.call();
+        }
     }
 
     /// Takes the next report.
@@ -138,6 +158,11 @@ impl OrderBox {
     /// Takes the next order.
     pub fn take(&mut self) -> Option<Order> {
         self.orders.try_pop()
+    }
+
+    /// Whether an order waits.
+    pub fn is_waiting(&self) -> bool {
+        !self.orders.is_empty()
     }
 
     /// Answers an order. There is room: at most 64 orders are open.

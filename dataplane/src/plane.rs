@@ -25,10 +25,11 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use crate::acl::Meters;
 use crate::attach::{Housekeeping, HousekeepingParts, default_place, session_place};
 use crate::config::{Config, FabricSource};
-use crate::idle::{Spin, Yield};
+use crate::cores::{ClaimError, Cores};
 use crate::mesh::mesh;
 use crate::notices::notice_ring;
 use crate::orders::order_rings;
+use crate::sleep::WorkerBell;
 use crate::worker::Worker;
 
 /// Why a plane could not be started; `Display` is one line for the operator.
@@ -45,6 +46,9 @@ pub enum StartError {
     /// The plane's lock file cannot be used.
     #[error(transparent)]
     Lock(LockError),
+    /// A core that was named is somebody else's.
+    #[error(transparent)]
+    Core(#[from] ClaimError),
     /// The runtime directory cannot be used.
     #[error("cannot use {path}: {source}")]
     Directory {
@@ -95,7 +99,7 @@ impl Plane {
     ///
     /// # Errors
     /// [`StartError`], with nothing left running.
-    pub fn start(config: Config, started: Instant) -> Result<Self, StartError> {
+    pub fn start(mut config: Config, started: Instant) -> Result<Self, StartError> {
         let paths = config.paths().clone();
         let directory =
             |source| StartError::Directory { path: paths.run_dir().display().to_string(), source };
@@ -104,6 +108,7 @@ impl Plane {
             LockError::Held { pid } => StartError::AlreadyRunning { name: paths.name().to_owned(), pid },
             other => StartError::Lock(other),
         })?;
+        let cores = Cores::claim(&mut config)?;
         let topology = load_fabric(&config)?;
         let default_place = choose_place(&config, &topology)?;
         let plan = FabricPlan::new(&topology, &FabricOptions { shards: config.workers() })
@@ -121,17 +126,27 @@ impl Plane {
         let meters = Arc::new(Meters::default());
         let (mut desks, mut notices) = (Vec::new(), Vec::new());
         let mut workers = Vec::new();
+        let shares_core = config.overprovisioned() || config.cores().workers.is_empty();
         if config.cores().workers.is_empty() {
-            tracing::warn!("workers share their cores with clients and yield to them: latency will suffer");
+            let asked = config.tuning().mode().name();
+            tracing::warn!(asked, "workers have no core of their own and wait for interrupts");
         }
+        if !machine::lock_memory() {
+            tracing::warn!("memory cannot be locked and may be paged out (raise ulimit -l)");
+        }
+        let bells = (0..config.workers()).map(|_| WorkerBell::create()).collect::<Result<Vec<_>, _>>();
+        let bells = bells.map_err(StartError::Descriptor)?;
         for (index, ends) in mesh(config.workers()).into_iter().enumerate() {
             let (desk, order_box) = order_rings(reports_bell.clone());
             let shard = plan.build_shard(&topology, index);
             status.worker(index).nodes.store(plan.nodes_of(index).len() as u64, Ordering::Relaxed);
             let (notice_box, notice_desk) = notice_ring();
-            let worker =
-                Worker::new(index, shard, ends, order_box, status.clone()).among(meters.clone(), notice_box);
-            desks.push(desk);
+            let worker = Worker::new(index, shard, ends, order_box, status.clone())
+                .among(meters.clone(), notice_box)
+                .tuned(*config.tuning(), shares_core)
+                .sleeping(bells[index].clone(), bells.clone())
+                .map_err(StartError::Descriptor)?;
+            desks.push(desk.waking(bells[index].clone()));
             notices.push(notice_desk);
             workers.push(start_worker(worker, index, config.cores().workers.get(index).copied(), &status)?);
         }
@@ -148,6 +163,7 @@ impl Plane {
             reports_bell,
             listener,
             huge_pages,
+            cores,
         };
         let mut housekeeping = Housekeeping::new(parts).map_err(StartError::Descriptor)?;
         housekeeping.show_default_place();
@@ -199,17 +215,16 @@ fn start_worker(
     let block = status.worker(index);
     let cpu = core.and_then(|core| u32::try_from(core).ok()).unwrap_or(u32::MAX);
     block.cpu.store(cpu, Ordering::Relaxed);
+    let shown = status.clone();
     let body = move || {
         let alarm = AbortOnPanic;
-        match core {
-            Some(core) => {
-                if !machine::pin_thread(core) {
-                    tracing::warn!("cannot pin worker {index} to core {core}");
-                }
-                worker.run(Spin);
-            }
-            None => worker.run(Yield::default()),
+        if core.is_some_and(|core| !machine::pin_thread(core)) {
+            tracing::warn!("cannot pin worker {index} to core {core:?}");
         }
+        machine::sharpen_timers();
+        let thread = rustix::thread::gettid().as_raw_nonzero().get();
+        shown.worker(index).thread.store(u32::try_from(thread).unwrap_or(0), Ordering::Relaxed);
+        worker.run();
         std::mem::forget(alarm);
     };
     std::thread::Builder::new().name(format!("madplane-w{index}")).spawn(body).map_err(StartError::Thread)
@@ -230,6 +245,7 @@ fn fill_status(status: &Status, config: &Config, topology: &Topology, huge_pages
     plane.workers.store(u32::try_from(config.workers()).unwrap_or(0), Ordering::Relaxed);
     plane.session_slots.store(u32::try_from(config.session_slots()).unwrap_or(0), Ordering::Relaxed);
     plane.huge_pages.store(u32::from(huge_pages), Ordering::Relaxed);
+    plane.mode.store(config.tuning().mode() as u32, Ordering::Relaxed);
 }
 
 fn fabric_error(config: &Config, reason: &str) -> StartError {

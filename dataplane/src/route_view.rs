@@ -12,6 +12,7 @@ use madplane_engine::{OnBroken, PinnedRoute, RouteRoom, Shard};
 use madplane_shm::route_counters::RouteCounters;
 use madplane_shm::table::snapshot::TableReader;
 use madplane_shm::table::{RouteEntry, on_broken};
+use madplane_shm::tuning::TuningPatch;
 
 use crate::acl::Acl;
 
@@ -112,6 +113,11 @@ impl RouteView {
         for (index, _) in (0u32..).zip(&self.ids).filter(|(_, id)| **id != 0) {
             shard.set_route(index, None);
         }
+    }
+
+    /// How `worker` is asked to wait; `None` while that is being written: the table then changes again.
+    pub fn tuning(&self, worker: usize) -> Option<TuningPatch> {
+        self.reader.worker_tuning(worker)
     }
 
     /// Per-route counters, shared by all workers.

@@ -1,7 +1,10 @@
 //! One session as its worker knows it.
 
+use std::sync::Arc;
+
 use madplane_engine::NodeId;
 use madplane_port::session::{SessionRx, SessionTx};
+use madplane_shm::doorbell::Doorbell;
 
 use crate::acl::Membership;
 use crate::agents::{AGENTS_PER_SESSION, AgentId, AgentSpec};
@@ -19,6 +22,8 @@ pub struct Session {
     pub port: u8,
     /// Receiving half.
     pub rx: SessionRx,
+    /// Rung by the client for a worker that sleeps; none for a session that cannot wake.
+    pub bell: Option<Arc<Doorbell>>,
     /// Everything a sender to this session needs.
     pub out: SessionOut,
     /// MADs taken from it.
@@ -40,7 +45,7 @@ impl Session {
             sent: 0,
             dropped: 0,
         };
-        Self { slot, generation, node, port, rx, out, received: 0 }
+        Self { slot, generation, node, port, rx, bell: None, out, received: 0 }
     }
 }
 

@@ -59,6 +59,7 @@ pub struct Telemetry {
     busy_ns: u64,
     longest_cycle_ns: u64,
     stalls: u64,
+    slept_ns: u64,
 }
 
 /// A duty cycle longer than this is counted as a stall.
@@ -76,6 +77,7 @@ impl Telemetry {
             busy_ns: 0,
             longest_cycle_ns: 0,
             stalls: 0,
+            slept_ns: 0,
         }
     }
 
@@ -93,6 +95,11 @@ impl Telemetry {
         self.status.worker(self.worker).cycles.record(duration_ns);
     }
 
+    /// Accounts for time asleep.
+    pub fn slept(&mut self, duration_ns: u64) {
+        self.slept_ns += duration_ns;
+    }
+
     /// Copies everything to the status segment.
     pub fn commit(&self, counts: &Counts, now_ns: u64) {
         let block = self.status.worker(self.worker);
@@ -104,6 +111,7 @@ impl Telemetry {
             (&block.total_ns, now_ns.saturating_sub(self.started_ns)),
             (&block.longest_cycle_ns, self.longest_cycle_ns),
             (&block.stalls, self.stalls),
+            (&block.slept_ns, self.slept_ns),
         ];
         for (word, value) in words {
             word.store(value, Ordering::Relaxed);

@@ -2,10 +2,11 @@
 //!
 //! [`Worker::poll`] is the duty cycle: a bounded burst from every session and from every other worker (`worker/turns.rs`:
 //! whose turn it is), orders (`worker/errands.rs`), timers by deadline, doorbells. It reads no clock and never sleeps;
-//! [`Worker::run`] does the first and an [`IdleStrategy`] the second. On the way of a MAD nothing allocates, locks, logs or
-//! calls the system; ringing the doorbell of a client that sleeps is the one exception, at most once per sleep.
+//! [`Worker::run`] does both (`worker/rest.rs`), the latter as an [`Idle`] says. On the way of a MAD nothing allocates, locks,
+//! logs or calls the system; ringing the doorbell of a client that sleeps is the one exception, at most once per sleep.
 
 mod errands;
+mod rest;
 mod turns;
 
 use std::sync::Arc;
@@ -13,25 +14,21 @@ use std::sync::Arc;
 use madplane_engine::{Packet, Shard};
 use madplane_port::{DEFAULT_BURST, MadMessage};
 use madplane_shm::counters::Counter;
+use madplane_shm::doorbell::Doorbell;
 use madplane_shm::status::{MAX_SESSIONS, Status};
 use madplane_shm::sync::Ordering;
+use madplane_shm::tuning::{Tuning, TuningPatch};
 
 use crate::acl::{Acl, Meters};
 use crate::egress::Egress;
-use crate::idle::IdleStrategy;
+use crate::idle::Idle;
 use crate::mesh::MeshEnds;
 use crate::notices::{NoticeBox, notice_ring};
 use crate::orders::OrderBox;
 use crate::route_view::RouteView;
+use crate::sleep::Sleeper;
 use crate::telemetry::Telemetry;
 use madplane_shm::process::monotonic_ns;
-
-/// Duty cycles without work between two looks at the clock.
-const EMPTY_CYCLES_PER_CLOCK: u32 = 16;
-/// Counters that moved are shown this long after the last time.
-const COMMIT_NS: u64 = 1_000_000;
-/// An idle worker shows that it lives this often.
-const HEARTBEAT_NS: u64 = 100_000_000;
 
 /// The receiving half of a session, and what is needed to check what it sends.
 #[derive(Debug)]
@@ -41,7 +38,11 @@ struct SessionIn {
     node: u32,
     port: u8,
     rx: madplane_port::session::SessionRx,
+    /// Rung by the client while the worker sleeps.
+    bell: Option<Arc<Doorbell>>,
     received: u64,
+    /// MADs taken since the worker last slept.
+    batch: u64,
     member: crate::acl::Membership,
     /// Its tenant is of the reserved class.
     reserved: bool,
@@ -66,7 +67,20 @@ pub struct Worker {
     routes: Option<Box<RouteView>>,
     telemetry: Telemetry,
     burst: Vec<MadMessage>,
+    /// MADs taken from a source at one time; as long as `burst`.
+    most: usize,
     packet: Box<Packet>,
+    /// MADs that the last duty cycle found.
+    mads: usize,
+    idle: Idle,
+    /// The last sleep was ended by a doorbell.
+    woken: bool,
+    /// What it sleeps in; without one it polls whatever the mode.
+    sleeper: Option<Sleeper>,
+    /// How it was started to wait.
+    own_tuning: Tuning,
+    /// How control asks it to, laid over that.
+    asked: TuningPatch,
     stopping: bool,
 }
 
@@ -85,7 +99,14 @@ impl Worker {
             routes: None,
             telemetry: Telemetry::new(status, index, monotonic_ns()),
             burst: vec![MadMessage::default(); DEFAULT_BURST],
+            most: DEFAULT_BURST,
             packet: Box::default(),
+            mads: 0,
+            idle: Idle::new(Tuning::default(), false),
+            woken: false,
+            sleeper: None,
+            own_tuning: Tuning::default(),
+            asked: TuningPatch::default(),
             stopping: false,
         }
     }
@@ -105,6 +126,7 @@ impl Worker {
         }
         self.egress.now_ns = now_ns;
         let mut work = self.poll_rings(now_ns);
+        self.mads = work;
         if let Some(order) = self.orders.take() {
             let report = self.carry_out(order, now_ns);
             self.orders.answer(report);
@@ -129,48 +151,23 @@ impl Worker {
         let Some(routes) = &mut self.routes else { return };
         let applied = routes.refresh(&mut self.shard, &mut self.egress.acl);
         let block = self.telemetry.status().worker(self.index);
+        let asked = applied.and_then(|_| routes.tuning(self.index));
+        let tenants_moved = routes.tenants_moved();
         let (retries, refused) = routes.mishaps();
         block.table_retries.store(retries, Ordering::Relaxed);
         block.table_refused.store(refused, Ordering::Relaxed);
+        if let Some(asked) = asked.filter(|asked| *asked != self.asked) {
+            self.follow(&asked);
+        }
+        let block = self.telemetry.status().worker(self.index);
         if let Some(generation) = applied {
             block.applied_ns.store(monotonic_ns(), Ordering::Relaxed);
             // control looks at the generation first: the time is that of this generation
             block.applied_generation.store(generation, Ordering::Release);
         }
-        if routes.tenants_moved() {
+        if tenants_moved {
             self.sort_by_class();
         }
-    }
-
-    /// Polls until ordered to stop.
-    pub fn run(mut self, mut idle: impl IdleStrategy) {
-        let mut now_ns = monotonic_ns();
-        let mut committed_ns = 0;
-        let mut empty: u32 = 0;
-        let mut moved = false;
-        while !self.stopping {
-            let work = self.poll(now_ns);
-            if work > 0 {
-                let after_ns = monotonic_ns();
-                // `now_ns` may be some empty cycles old; that little is counted as busy
-                self.telemetry.full_cycle(after_ns.saturating_sub(now_ns));
-                now_ns = after_ns;
-                (moved, empty) = (true, 0);
-            } else {
-                empty += 1;
-                if empty == EMPTY_CYCLES_PER_CLOCK {
-                    empty = 0;
-                    self.telemetry.empty_cycles(u64::from(EMPTY_CYCLES_PER_CLOCK));
-                    now_ns = monotonic_ns();
-                }
-            }
-            if now_ns.saturating_sub(committed_ns) > if moved { COMMIT_NS } else { HEARTBEAT_NS } {
-                self.commit(now_ns);
-                (moved, committed_ns) = (false, now_ns);
-            }
-            idle.idle(work);
-        }
-        self.commit(now_ns);
     }
 
     /// Shows all counts in the status segment; [`Worker::run`] does so by itself.
@@ -190,7 +187,11 @@ impl Worker {
         }
         self.telemetry.commit(&self.egress.counts, now_ns);
         let status = self.telemetry.status();
-        status.worker(self.index).sessions.store(self.sessions.len() as u64, Ordering::Relaxed);
+        let block = status.worker(self.index);
+        block.sessions.store(self.sessions.len() as u64, Ordering::Relaxed);
+        let (held_ns, pkts) = self.idle.moderation();
+        block.moderation_us.store(held_ns / 1_000, Ordering::Relaxed);
+        block.moderation_pkts.store(pkts, Ordering::Relaxed);
         for session in &self.sessions {
             let record = status.session(session.slot as usize);
             record.received.store(session.received, Ordering::Relaxed);

@@ -20,6 +20,8 @@ pub mod ask {
     pub const PING: u32 = 3;
     /// Bind the session in slot `value` to a path, or unbind it; see [`super::Command::bind_session`].
     pub const BIND_SESSION: u32 = 4;
+    /// Wake the workers that sleep: the table has moved. Answered by housekeeping.
+    pub const WAKE_WORKERS: u32 = 5;
 }
 
 /// What an event reports; the number travels.

@@ -65,6 +65,18 @@ counters! {
     DrTableLooked = 13, "dr_table_looked_up", DrTable;
     /// MADs taken from sessions of the reserved class.
     ReservedReceived = 14, "reserved_mads_received";
+    /// Times that a worker went to sleep.
+    WorkerSleeps = 15, "worker_sleeps";
+    /// Sleeps that a doorbell ended.
+    WakeUps = 16, "wake_ups";
+    /// Wake-ups that found more than one MAD: the others were spared theirs.
+    WakeUpsCoalesced = 17, "wake_ups_coalesced";
+    /// Sleeps, of those above, that waited for several MADs at most for the moderation's time.
+    SleepsModerated = 18, "sleeps_moderated";
+    /// Sleeps given up because the last look found something.
+    SleepsGivenUp = 19, "sleeps_given_up";
+    /// Changes of the mode, or of what it is tuned by.
+    ModeChanges = 20, "mode_changes";
 }
 
 /// Words reserved for counters in a worker's block.
@@ -94,6 +106,12 @@ mod tests {
             "12 pkey_checked pkey",
             "13 dr_table_looked_up dr_table",
             "14 reserved_mads_received -",
+            "15 worker_sleeps -",
+            "16 wake_ups -",
+            "17 wake_ups_coalesced -",
+            "18 sleeps_moderated -",
+            "19 sleeps_given_up -",
+            "20 mode_changes -",
         ];
         let stage = |counter: &Counter| counter.stage().map_or("-", |stage| stage.label());
         let now = Counter::ALL.iter().map(|c| format!("{} {} {}", *c as u8, c.label(), stage(c)));

@@ -19,7 +19,7 @@ use crate::session::{CONSUMED_AT, SLEEP_AT, SLOTS_AT};
 use crate::status::{PlaneBlock, SessionRecord, WorkerBlock};
 use crate::table::tenant::TenantRecord;
 use crate::table::{BankHeader, GenerationLine, RouteRecord, TableControl};
-use crate::{LAYOUT_VERSION, handoff, status, table};
+use crate::{LAYOUT_VERSION, handoff, status, table, tuning};
 
 macro_rules! fields {
     ($out:ident, $name:ident: $($field:ident)*) => {{
@@ -52,7 +52,7 @@ pub fn listing() -> String {
         default_node_guid default_port session_slots huge_pages mode fabric program);
     fields!(out, WorkerBlock: heartbeat_ns cpu thread polls_empty polls_full busy_ns total_ns longest_cycle_ns
         stalls sessions nodes applied_generation applied_ns table_retries table_refused counters drops
-        cycles);
+        cycles tuning mode shares_core moderation_us moderation_pkts slept_ns);
     fields!(out, SessionRecord: id pid uid port node_guid since_unix_ns received sent dropped agents worker
         program node tenant class tenant_name path_len path_on_broken path);
     fields!(out, ErrorRecord: count first_unix_ns last_unix_ns text);
@@ -62,6 +62,7 @@ pub fn listing() -> String {
         publications failures tenants_shown);
     fields!(out, BankHeader: generation present journal_head check);
     fields!(out, RouteRecord: words);
+    tuning::list_fields(&mut out);
     fields!(out, TenantRecord: words);
     crate::latency::list_fields(&mut out);
     fields!(out, RouteUse: packets bytes last_use_ns);

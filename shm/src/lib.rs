@@ -41,6 +41,7 @@ pub mod status;
 pub mod sync;
 pub mod table;
 pub mod text;
+pub mod tuning;
 
 /// Version of every layout in this crate. It grows whenever a golden listing in `tests/golden/` changes.
-pub const LAYOUT_VERSION: u32 = 3;
+pub const LAYOUT_VERSION: u32 = 4;

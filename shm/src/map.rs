@@ -247,6 +247,8 @@ unsafe impl SharedLayout for crate::table::RouteRecord {}
 unsafe impl SharedLayout for crate::table::tenant::TenantRecord {}
 // SAFETY: made of atomics only (see the struct).
 unsafe impl SharedLayout for crate::route_counters::RouteUse {}
+// SAFETY: repr(C), atomics only, zero is a value.
+unsafe impl SharedLayout for crate::tuning::TuningRecord {}
 
 #[cfg(all(test, not(loom)))]
 mod tests {

@@ -9,7 +9,7 @@
 //! | slot sequence | producer's segment | producer | consumer | release / acquire: the item is complete |
 //! | item | producer's segment | producer | consumer | ordered by the sequence |
 //! | `consumed` | consumer's segment | consumer | producer | release / acquire: the slot may be written again |
-//! | `sleep` | consumer's segment | consumer | producer | sequentially consistent fences on both sides |
+//! | `sleep`, `wake_at` | consumer's segment | consumer | producer | sequentially consistent fences on both sides |
 //!
 //! What holds whatever the peer does: an index is used only after masking; a consumer that claims more than was
 //! produced makes its own ring look full; a producer that scribbles gives its consumer garbage items, which are copied
@@ -18,6 +18,12 @@
 //! **Sleeping.** `sleep` counts: odd means asleep. A consumer arms ([`Consumer::arm`]), looks once more, and only then
 //! waits; a producer asks [`Producer::wake_due`] after a burst and rings the doorbell at most once per sleep. A wait is
 //! bounded all the same, so a lost doorbell costs time and never a MAD.
+//!
+//! **Moderation.** `wake_at` stands beside `sleep`: the position that the producer has to reach before it rings. A consumer
+//! that arms for more than one item ([`Consumer::arm_for`]) is woken once for all of them, and waits for the last only as
+//! long as it says itself; fewer than that many items do not ring, so its wait has to be short. A producer that sees an old
+//! `wake_at` beside a new `sleep` has not passed its fence after the consumer's, so the consumer's look sees its items; at
+//! worst it rings early.
 #![allow(unsafe_code)]
 
 use std::marker::PhantomData;
@@ -55,6 +61,8 @@ pub trait RingMemory {
     fn consumed(&self) -> &AtomicU64;
     /// The consumer's sleep count.
     fn sleep(&self) -> &AtomicU64;
+    /// The position at which a sleeping consumer wants to be woken.
+    fn wake_at(&self) -> &AtomicU64;
 }
 
 /// The ring is full; nothing was written.
@@ -115,12 +123,18 @@ impl<M: RingMemory> Producer<M> {
         self.memory.capacity() - self.next.wrapping_sub(self.consumed)
     }
 
-    /// Whether the consumer sleeps and has not been rung for this sleep. Call after a burst; ring if true.
+    /// Whether the consumer sleeps, has not been rung for this sleep, and what it waits for is there. Call after a burst;
+    /// ring if true.
     pub fn wake_due(&mut self) -> bool {
-        // pairs with the fence in `Consumer::arm`: either we see the sleep, or the sleeper sees our item
+        // pairs with the fence in `Consumer::arm_for`: either we see the sleep, or the sleeper sees our item
         fence(Ordering::SeqCst);
         let sleep = self.memory.sleep().load(Ordering::Relaxed);
         if sleep & 1 == 0 || sleep == self.woken {
+            return false;
+        }
+        let wake_at = self.memory.wake_at().load(Ordering::Relaxed);
+        // a position ahead of ours by less than half of all numbers has not been reached
+        if wake_at.wrapping_sub(self.next).wrapping_sub(1) < u64::MAX / 2 {
             return false;
         }
         self.woken = sleep;
@@ -177,20 +191,24 @@ impl<M: RingMemory> Consumer<M> {
         }
     }
 
-    /// Says that this side is about to sleep. Returns true if it may: nothing has arrived meanwhile. On false the
-    /// consumer is awake again.
+    /// Says that this side is about to sleep until an item comes. Returns true if it may: nothing has arrived meanwhile. On
+    /// false the consumer is awake again.
     pub fn arm(&mut self) -> bool {
-        if self.sleep & 1 == 0 {
-            self.sleep = self.sleep.wrapping_add(1);
-            self.memory.sleep().store(self.sleep, Ordering::Relaxed);
-        } else {
-            // a new sleep: the producer may ring again
-            self.sleep = self.sleep.wrapping_add(2);
-            self.memory.sleep().store(self.sleep, Ordering::Relaxed);
-        }
+        self.arm_for(1)
+    }
+
+    /// Says that this side is about to sleep until `items` of them are there, at most half a ring; for more than one the
+    /// sleep has to be a short one. Returns true if it may: fewer have arrived meanwhile. On false the consumer is awake
+    /// again.
+    pub fn arm_for(&mut self, items: u64) -> bool {
+        let wake_at = self.next.wrapping_add(items.min(self.memory.capacity() / 2).max(1));
+        self.memory.wake_at().store(wake_at, Ordering::Relaxed);
+        // already armed: a new sleep, for which the producer may ring again
+        self.sleep = self.sleep.wrapping_add(if self.is_armed() { 2 } else { 1 });
+        self.memory.sleep().store(self.sleep, Ordering::Relaxed);
         // pairs with the fence in `Producer::wake_due`
         fence(Ordering::SeqCst);
-        if self.is_ready() {
+        if self.memory.sequence(wake_at.wrapping_sub(1)).load(Ordering::Acquire) == wake_at {
             self.disarm();
             return false;
         }
@@ -223,6 +241,7 @@ pub struct SharedRing<T> {
     mask: u64,
     consumed: *const AtomicU64,
     sleep: *const AtomicU64,
+    wake_at: *const AtomicU64,
     _segments: (Arc<Mapping>, Arc<Mapping>),
     _item: PhantomData<T>,
 }
@@ -233,7 +252,7 @@ unsafe impl<T: Send> Send for SharedRing<T> {}
 
 impl<T> SharedRing<T> {
     /// Places a ring of `slots` slots at `slots_at` of the producer's mapping, its words at the given offsets of the
-    /// consumer's. `None` if anything does not fit, is not aligned, or `slots` is not a power of two.
+    /// consumer's; `wake_at` follows `sleep`. `None` if anything does not fit, is not aligned, or `slots` is not a power of two.
     pub fn new(
         producer: Arc<Mapping>,
         slots_at: usize,
@@ -250,6 +269,7 @@ impl<T> SharedRing<T> {
         }
         let consumed: *const AtomicU64 = consumer.atomics::<AtomicU64>(consumed_at)?;
         let sleep: *const AtomicU64 = consumer.atomics::<AtomicU64>(sleep_at)?;
+        let wake_at: *const AtomicU64 = consumer.atomics::<AtomicU64>(sleep_at.checked_add(8)?)?;
         // SAFETY: `slots_at` lies inside the mapping, as checked above.
         let first = unsafe { producer.base().add(slots_at) };
         Some(Self {
@@ -257,6 +277,7 @@ impl<T> SharedRing<T> {
             mask: slots - 1,
             consumed,
             sleep,
+            wake_at,
             _segments: (producer, consumer),
             _item: PhantomData,
         })
@@ -321,5 +342,10 @@ impl<T: FromBytes + IntoBytes> RingMemory for SharedRing<T> {
     fn sleep(&self) -> &AtomicU64 {
         // SAFETY: checked in `new`, kept alive by `_segments`.
         unsafe { &*self.sleep }
+    }
+
+    fn wake_at(&self) -> &AtomicU64 {
+        // SAFETY: checked in `new`, kept alive by `_segments`.
+        unsafe { &*self.wake_at }
     }
 }

@@ -16,7 +16,8 @@ use crate::ring::{Consumer, Producer, SLOT_BYTES, SharedRing};
 
 /// Offset of the consumer's index (for the opposite ring), in both segments.
 pub const CONSUMED_AT: usize = 128;
-/// Offset of the consumer's sleep count (for the opposite ring), in both segments.
+/// Offset of the consumer's sleep count (for the opposite ring), in both segments. The position at which it wants to be
+/// woken follows.
 pub const SLEEP_AT: usize = 256;
 /// Offset of the first slot.
 pub const SLOTS_AT: usize = 4096;
@@ -69,6 +70,11 @@ pub struct PairFds {
     pub up: OwnedFd,
     /// Segment that the plane writes; sealed against writable mappings.
     pub down: OwnedFd,
+}
+
+/// Bytes of one segment of a pair with rings of `slots` slots, in whole pages.
+pub fn pair_bytes(slots: u64) -> u64 {
+    (SLOTS_AT as u64 + slots * SLOT_BYTES as u64).next_multiple_of(4096)
 }
 
 /// Creates a pair with rings of `slots` slots each; returns the plane's ends and the descriptors for the client.
@@ -238,6 +244,35 @@ mod tests {
         assert!(!plane.down.wake_due());
         client.down.disarm();
         assert!(!plane.down.wake_due());
+    }
+
+    #[test]
+    fn a_moderated_sleeper_is_rung_by_the_item_it_waits_for_and_not_before() {
+        let (mut plane, mut client, _fds) = pair(64);
+        let mut got = MadMessage::default();
+        for (waits_for, ringing) in [(1, 1), (3, 3), (32, 32), (1000, 32), (0, 1)] {
+            assert!(plane.up.arm_for(waits_for));
+            for sent in 1..=ringing {
+                client.up.push(&numbered(1)).unwrap();
+                assert_eq!(client.up.wake_due(), sent == ringing, "{sent} of {waits_for}");
+            }
+            client.up.push(&numbered(1)).unwrap();
+            assert!(!client.up.wake_due(), "rung once");
+            assert!(!plane.up.arm_for(waits_for), "what it waits for is there");
+            while plane.up.pop(&mut got) {}
+            plane.up.commit();
+        }
+        // fewer than the threshold were there before: those count
+        client.up.push(&numbered(1)).unwrap();
+        assert!(plane.up.arm_for(2));
+        client.up.push(&numbered(1)).unwrap();
+        assert!(client.up.wake_due());
+        // arming for less is a new sleep
+        while plane.up.pop(&mut got) {}
+        assert!(plane.up.arm_for(8));
+        client.up.push(&numbered(1)).unwrap();
+        assert!(!client.up.wake_due());
+        assert!(!plane.up.arm(), "one is there");
     }
 
     #[test]

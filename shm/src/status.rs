@@ -25,6 +25,7 @@ use crate::map::{self, Mapping};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::table::MAX_PATH_PORTS;
 use crate::text::SharedText;
+use crate::tuning::TUNING_WORDS;
 
 /// Most workers of a plane.
 pub const MAX_WORKERS: usize = 16;
@@ -82,7 +83,7 @@ pub struct PlaneBlock {
     pub session_slots: AtomicU32,
     /// 1 if session memory is in huge pages.
     pub huge_pages: AtomicU32,
-    /// Idle mode: 0 poll.
+    /// Mode that the workers were started in, a [`crate::tuning::Mode`].
     pub mode: AtomicU32,
     reserved: [AtomicU64; 4],
     /// Where the fabric came from.
@@ -132,6 +133,18 @@ pub struct WorkerBlock {
     pub drops: [AtomicU64; DROP_WORDS],
     /// How long full duty cycles took.
     pub cycles: LatencyHistogram,
+    /// How it waits, by [`crate::tuning::Parameter`]; the mode is what was asked for.
+    pub tuning: [AtomicU64; TUNING_WORDS],
+    /// The [`crate::tuning::Mode`] that it is in: a worker without a core of its own does not poll.
+    pub mode: AtomicU32,
+    /// 1 if it has no core of its own.
+    pub shares_core: AtomicU32,
+    /// Longest time, microseconds, for which a wake-up is held back now.
+    pub moderation_us: AtomicU64,
+    /// MADs that wake at once now.
+    pub moderation_pkts: AtomicU64,
+    /// Nanoseconds asleep.
+    pub slept_ns: AtomicU64,
 }
 
 /// One session.

@@ -4,6 +4,7 @@
 //! |---|---|---|---|
 //! | header, geometry in [`TableControl`] | madctld, before the file gets its name | openers | ordered by the header's version |
 //! | other words of [`TableControl`], error log, latencies | madctld | anyone | relaxed, for people |
+//! | [`TuningRecord`]s | madctld, before it moves the routes' generation | workers | see [`crate::tuning`] |
 //! | [`GenerationLine`]s, journals, banks | madctld ([`publish`]) | anyone ([`snapshot`]) | see [`crate::seqlock`] |
 //!
 //! Tenants and routes have an area each: generation, journal and two banks of their own. Tenants are shown first, and the
@@ -23,7 +24,9 @@ use crate::errors::ErrorRecord;
 use crate::header::{HeaderError, SegmentHeader, SegmentKind};
 use crate::latency::LatencyHistogram;
 use crate::map::{Mapping, Placed};
+use crate::status::MAX_WORKERS;
 use crate::sync::{AtomicU64, Ordering};
+use crate::tuning::TuningRecord;
 
 mod area;
 pub mod publish;
@@ -31,6 +34,7 @@ mod route;
 pub mod snapshot;
 pub mod tenant;
 
+pub(crate) use area::checksum;
 use area::{Area, AreaShape, BANK_HEADER_BYTES, BankFault, record_word};
 pub use area::{BankHeader, GenerationLine, TableMemory};
 use route::route_word;
@@ -59,7 +63,8 @@ const TENANT_GENERATION_AT: usize = 256;
 const CONTROL_AT: usize = 384;
 const ERRORS_AT: usize = 4096;
 const LATENCY_AT: usize = ERRORS_AT + TABLE_ERRORS * size_of::<ErrorRecord>();
-const ROUTES_AT: usize = (LATENCY_AT + size_of::<LatencyHistogram>()).next_multiple_of(4096);
+const TUNING_AT: usize = LATENCY_AT + size_of::<LatencyHistogram>();
+const ROUTES_AT: usize = (TUNING_AT + MAX_WORKERS * size_of::<TuningRecord>()).next_multiple_of(4096);
 
 /// Geometry, tuning and counts.
 #[derive(Debug)]
@@ -103,7 +108,7 @@ pub struct TableControl {
 const _: () = {
     assert!(size_of::<TableControl>() == 256 && align_of::<TableControl>() == 128);
     assert!(CONTROL_AT + size_of::<TableControl>() <= ERRORS_AT && LATENCY_AT.is_multiple_of(128));
-    assert!(ERRORS_AT == 4096 && LATENCY_AT == 12_288 && ROUTES_AT == 20_480);
+    assert!(ERRORS_AT == 4096 && LATENCY_AT == 12_288 && TUNING_AT == 16_640 && ROUTES_AT == 20_480);
     assert!(MIN_JOURNAL_WORDS.is_power_of_two() && MIN_TENANT_JOURNAL_WORDS.is_power_of_two());
 };
 
@@ -240,6 +245,7 @@ pub struct SharedTable {
     control: Placed<TableControl>,
     errors: Placed<ErrorRecord>,
     latency: Placed<LatencyHistogram>,
+    tuning: Placed<TuningRecord>,
     routes: Area<RouteRecord>,
     tenants: Area<TenantRecord>,
 }
@@ -304,6 +310,7 @@ impl SharedTable {
             control: mapping.place(CONTROL_AT, 1)?,
             errors: mapping.place(ERRORS_AT, TABLE_ERRORS)?,
             latency: mapping.place(LATENCY_AT, 1)?,
+            tuning: mapping.place(TUNING_AT, MAX_WORKERS)?,
             routes: Area::place(mapping, ROUTE_GENERATION_AT, &geometry.routes, options.routes)?,
             tenants: Area::place(mapping, TENANT_GENERATION_AT, &geometry.tenants, options.tenants)?,
         })
@@ -349,13 +356,18 @@ impl SharedTable {
     pub fn sync_latency(&self) -> &LatencyHistogram {
         &self.latency[0]
     }
+
+    /// What is asked of each worker.
+    pub(crate) fn tuning(&self) -> &[TuningRecord] {
+        &self.tuning
+    }
 }
 
 /// Where the parts of the segment lie, for [`crate::layout::listing`].
 pub(crate) fn placement() -> String {
     format!(
         "table generation {ROUTE_GENERATION_AT} tenants {TENANT_GENERATION_AT} control {CONTROL_AT} errors {ERRORS_AT} x \
-         {TABLE_ERRORS} latency {LATENCY_AT} routes {ROUTES_AT}, journal {MIN_JOURNAL_WORDS} or {MIN_TENANT_JOURNAL_WORDS} or \
+         {TABLE_ERRORS} latency {LATENCY_AT} tuning {TUNING_AT} x {MAX_WORKERS} routes {ROUTES_AT}, journal {MIN_JOURNAL_WORDS} or {MIN_TENANT_JOURNAL_WORDS} or \
          more, bank header {BANK_HEADER_BYTES}\nrecord words version {} checksum {}\nroute words key {} facts {} id {} path {}\n\
          tenant words facts {} name {} id {} classes {} p_keys {} uids {} gids {} nodes {} prefixes {} rate {}",
         record_word::VERSION,

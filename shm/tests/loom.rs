@@ -7,6 +7,7 @@ use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use loom::thread;
+use madplane_shm::doorbell::SleepFlag;
 use madplane_shm::ring::{Consumer, Producer, RingMemory};
 
 struct Words {
@@ -14,6 +15,7 @@ struct Words {
     items: Vec<UnsafeCell<u64>>,
     consumed: AtomicU64,
     sleep: AtomicU64,
+    wake_at: AtomicU64,
 }
 
 #[derive(Clone)]
@@ -26,6 +28,7 @@ impl HeapRing {
             items: (0..capacity).map(|_| UnsafeCell::new(0)).collect(),
             consumed: AtomicU64::new(0),
             sleep: AtomicU64::new(0),
+            wake_at: AtomicU64::new(0),
         }))
     }
 
@@ -58,6 +61,9 @@ impl RingMemory for HeapRing {
     }
     fn sleep(&self) -> &AtomicU64 {
         &self.0.sleep
+    }
+    fn wake_at(&self) -> &AtomicU64 {
+        &self.0.wake_at
     }
 }
 
@@ -127,5 +133,80 @@ fn a_sleeper_is_rung_or_has_seen_the_item() {
         let asleep = consumer.arm();
         sender.join().unwrap();
         assert!(!asleep || rung.load(Ordering::Relaxed), "asleep, an item is there, nobody rang");
+    });
+}
+
+/// Sends two items and tells whether a doorbell was rung after either.
+fn send_two(mut producer: Producer<HeapRing>, bell: &AtomicBool) {
+    for item in [11, 12] {
+        producer.push(&item).unwrap();
+        if producer.wake_due() {
+            bell.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+#[test]
+fn who_waits_for_two_is_rung_or_has_seen_both() {
+    model(|| {
+        let ring = HeapRing::new(4);
+        let rung = Arc::new(AtomicBool::new(false));
+        let producer = Producer::new(ring.clone());
+        let mut consumer = Consumer::new(ring);
+        let bell = rung.clone();
+        let sender = thread::spawn(move || send_two(producer, &bell));
+        let asleep = consumer.arm_for(2);
+        sender.join().unwrap();
+        assert!(!asleep || rung.load(Ordering::Relaxed), "asleep, two items are there, nobody rang");
+    });
+}
+
+#[test]
+fn who_gives_up_waiting_for_two_and_waits_for_one_is_rung_or_has_seen_it() {
+    model(|| {
+        let ring = HeapRing::new(4);
+        let rung = Arc::new(AtomicBool::new(false));
+        let mut producer = Producer::new(ring.clone());
+        let mut consumer = Consumer::new(ring);
+        // the short sleep, which nothing ends but time
+        assert!(consumer.arm_for(2));
+        let bell = rung.clone();
+        let sender = thread::spawn(move || {
+            producer.push(&11).unwrap();
+            if producer.wake_due() {
+                bell.store(true, Ordering::Relaxed);
+            }
+        });
+        let asleep = consumer.arm();
+        sender.join().unwrap();
+        assert!(!asleep || rung.load(Ordering::Relaxed), "asleep, an item is there, nobody rang");
+    });
+}
+
+#[test]
+fn a_worker_is_rung_by_one_of_two_or_has_seen_what_they_have() {
+    model(|| {
+        let flag = Arc::new(SleepFlag::default());
+        let given = Arc::new([AtomicBool::new(false), AtomicBool::new(false)]);
+        let rings = Arc::new(AtomicU64::new(0));
+        let givers: Vec<_> = (0..2)
+            .map(|place| {
+                let (flag, given, rings) = (flag.clone(), given.clone(), rings.clone());
+                thread::spawn(move || {
+                    given[place].store(true, Ordering::Relaxed);
+                    if flag.ring_due() {
+                        rings.fetch_add(1, Ordering::Relaxed);
+                    }
+                })
+            })
+            .collect();
+        flag.raise();
+        let seen = given.iter().all(|word| word.load(Ordering::Relaxed));
+        for giver in givers {
+            giver.join().unwrap();
+        }
+        let rings = rings.load(Ordering::Relaxed);
+        assert!(rings <= 1, "rung more than once for one sleep");
+        assert!(seen || rings == 1, "asleep, something is there, nobody rang");
     });
 }

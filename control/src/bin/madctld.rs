@@ -35,6 +35,9 @@ struct Arguments {
     /// Places of the table of tenants, up to 1024 [default: what it has, else 64].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=i64::from(MAX_TENANTS)))]
     tenants_max: Option<u32>,
+    /// Forget what was asked of workers before: they were started with what they are to do.
+    #[arg(long, hide = true)]
+    forget_tuning: bool,
     /// Descriptor to which READY or ERROR is written.
     #[arg(long, hide = true)]
     ready_fd: Option<RawFd>,
@@ -61,7 +64,7 @@ fn main() -> ExitCode {
     };
     start_log(arguments.log_format);
     let capacities = Capacities { routes: arguments.dr_table_max, tenants: arguments.tenants_max };
-    match serve(paths, capacities, &mut ready) {
+    match serve(paths, capacities, arguments.forget_tuning, &mut ready) {
         Ok(()) => ExitCode::SUCCESS,
         Err(reason) => {
             tell(&mut ready, &format!("ERROR {reason}"));
@@ -80,8 +83,16 @@ fn start_log(format: LogFormat) {
     }
 }
 
-fn serve(paths: PlanePaths, capacities: Capacities, ready: &mut Option<File>) -> Result<(), String> {
+fn serve(
+    paths: PlanePaths,
+    capacities: Capacities,
+    forget_tuning: bool,
+    ready: &mut Option<File>,
+) -> Result<(), String> {
     let mut reactor = Reactor::open(paths, capacities).map_err(|error| error.to_string())?;
+    if forget_tuning {
+        reactor.forget_tuning();
+    }
     let outcome = reactor.run_until_ready().map_err(|error| error.to_string())?;
     if outcome == Outcome::Ready {
         tell(ready, "READY");

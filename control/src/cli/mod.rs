@@ -19,6 +19,7 @@ mod errors;
 mod fabric;
 mod latency;
 mod links;
+mod modes;
 mod plane;
 mod routes;
 mod routes_show;
@@ -131,6 +132,11 @@ enum Noun {
     /// Pinned paths between two LIDs.
     #[command(subcommand, arg_required_else_help = false)]
     Routes(routes::RoutesVerb),
+    /// How workers wait: polling, interrupt or adaptive.
+    #[command(subcommand, arg_required_else_help = false)]
+    Mode(modes::ModeVerb),
+    /// Tune how workers wait, or show it.
+    Tune(modes::TuneArgs),
     /// Who may use the plane, and for what.
     #[command(subcommand, arg_required_else_help = false)]
     Tenants(tenants::TenantsVerb),
@@ -141,11 +147,20 @@ pub(crate) struct UpArgs {
     /// A file (ibnetdiscover output or an ibsim netfile), or builtin:KIND,k=v...
     #[arg(long, value_name = "FILE|builtin:SPEC")]
     fabric: Option<String>,
-    /// How workers wait: poll.
-    #[arg(long, default_value = "poll")]
-    mode: String,
-    /// CPUs of the workers, such as 1,3-4.
-    #[arg(long, value_name = "LIST")]
+    /// How workers wait: polling, interrupt or adaptive [default: polling].
+    #[arg(long)]
+    mode: Option<String>,
+    /// What tunes them, NAME=VALUE each (see madctl tune --help).
+    #[arg(long, value_name = "NAME=VALUE", num_args = 1..)]
+    tune: Vec<String>,
+    /// File with sections [moderation] and [lcore]; what is said here goes before it.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Workers never poll in vain, whatever the mode: others need their cores.
+    #[arg(long)]
+    overprovisioned: bool,
+    /// CPUs of the workers, such as 1,3-4, from those that madctl may use.
+    #[arg(short = 'l', long, visible_alias = "lcores", value_name = "LIST")]
     cores: Option<String>,
     /// Number of workers.
     #[arg(long, value_name = "N")]
@@ -156,6 +171,9 @@ pub(crate) struct UpArgs {
     /// Use ordinary pages even if there are huge ones.
     #[arg(long)]
     no_huge: bool,
+    /// Most memory for sessions, MiB for each NUMA node; their sum counts, and who would exceed it is refused.
+    #[arg(long, visible_alias = "numa-mem", value_name = "MB[,MB..]")]
+    socket_mem: Option<String>,
     /// Slots per ring of a session, a power of two.
     #[arg(long, value_name = "N")]
     session_slots: Option<u64>,
@@ -326,6 +344,8 @@ fn dispatch(cli: Cli) -> Outcome {
         Noun::Links(LinksVerb::Down { port }) => links::set(&common.paths()?, common.format, &port, false),
         Noun::Links(LinksVerb::Up { port }) => links::set(&common.paths()?, common.format, &port, true),
         Noun::Routes(verb) => routes::dispatch(&common.paths()?, common.format, verb),
+        Noun::Mode(verb) => modes::mode(&common.paths()?, common.format, verb),
+        Noun::Tune(args) => modes::tune(&common.paths()?, common.format, &args),
         Noun::Nodes(NodesVerb::Reboot { node }) => links::reboot(&common.paths()?, common.format, &node),
     }
 }

@@ -53,8 +53,9 @@ impl Text for Up {
 fn warnings(plane: &PlaneBlock, first: &WorkerBlock, no_huge: bool) -> Vec<String> {
     let mut warnings = Vec::new();
     if first.cpu.load(Relaxed) == u32::MAX {
-        warnings
-            .push("workers have no core of their own and yield to everybody: expect high latency".to_owned());
+        warnings.push(
+            "workers have no core of their own and wait for interrupts: expect higher latency".to_owned(),
+        );
     }
     if !no_huge && plane.huge_pages.load(Relaxed) == 0 {
         warnings.push(
@@ -66,24 +67,19 @@ fn warnings(plane: &PlaneBlock, first: &WorkerBlock, no_huge: bool) -> Vec<Strin
 }
 
 pub(crate) fn up(paths: &PlanePaths, format: Format, args: UpArgs) -> Outcome {
-    match args.mode.as_str() {
-        "poll" => {}
-        mode @ ("interrupt" | "adaptive") => {
-            return Err(Failure::Usage(format!("mode {mode} is not available yet; use --mode poll")));
-        }
-        other => {
-            let hint = crate::nearest::hint(other, ["poll", "interrupt", "adaptive"]);
-            return Err(Failure::Usage(format!("unknown mode {other:?}{hint}")));
-        }
-    }
     let no_huge = args.no_huge;
     let raw = RawUpOptions {
         name: paths.name().to_owned(),
         fabric: args.fabric,
         cores: args.cores,
         workers: args.workers,
+        mode: args.mode,
+        tune: args.tune,
+        file: args.config,
+        overprovisioned: args.overprovisioned,
         at: args.at,
         no_huge: args.no_huge,
+        socket_mem: args.socket_mem,
         session_slots: args.session_slots,
         strict: args.strict,
         dr_table_max: args.dr_table_max,
@@ -91,7 +87,9 @@ pub(crate) fn up(paths: &PlanePaths, format: Format, args: UpArgs) -> Outcome {
         log_format: args.log_format,
     };
     let options = UpOptions::try_from(raw).map_err(|error| match error {
-        file @ crate::config::ConfigError::FabricFile { .. } => Failure::failed(file),
+        file @ (crate::config::ConfigError::FabricFile { .. } | crate::config::ConfigError::File { .. }) => {
+            Failure::failed(file)
+        }
         wrong => Failure::Usage(wrong.to_string()),
     })?;
     let interrupted = Arc::new(AtomicBool::new(false));

@@ -94,6 +94,12 @@ int madclient_open(const char *plane, const char *selector, madclient **out);
  * Both functions bind the session to the path of MADPLANE_PATH (ports such as "1,2,3"), if that is set. */
 int madclient_open_as(const char *plane, const char *selector, const char *tenant, madclient **out);
 
+/* Has receives that begin from now on wait in another way: "spin" never sleeps and keeps a CPU busy, "adaptive" or
+ * "adaptive:MICROSECONDS" spins for so long (50) and then sleeps, and does not spin while more threads want to run than there
+ * are CPUs, "sleep" sleeps at once; NULL or "" is what MADPLANE_WAIT says, else "adaptive", as without this call.
+ * -EINVAL: no such way; nothing changed. */
+int madclient_set_wait(const madclient *session, const char *wait);
+
 /* Closes a session and frees it. NULL is ignored. No other thread may be inside a call; see madclient_shutdown. */
 void madclient_close(madclient *session);
 

@@ -9,6 +9,8 @@ use madplane_shm::handoff::HandoffError;
 use madplane_shm::session::PairError;
 use rustix::io::Errno;
 
+use crate::wait::WaitError;
+
 /// A session could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
@@ -30,6 +32,9 @@ pub enum OpenError {
     /// `MADPLANE_PATH` is not a path.
     #[error("MADPLANE_PATH={0} is no path: 1 to 63 ports from 1 to 255, such as 1,2,3")]
     Path(String),
+    /// `MADPLANE_WAIT` is no way to wait.
+    #[error("MADPLANE_WAIT: {0}")]
+    Wait(#[from] WaitError),
     /// The plane does not bind the session to its path.
     #[error(transparent)]
     Bind(#[from] BindError),
@@ -45,7 +50,7 @@ impl OpenError {
             Self::Handoff(error) => handoff_errno(error),
             Self::Memory(_) | Self::Descriptors(_) => Errno::PROTO.raw_os_error(),
             Self::Bind(error) => error.errno(),
-            Self::Selector | Self::Tenant(_) | Self::Path(_) => Errno::INVAL.raw_os_error(),
+            Self::Selector | Self::Tenant(_) | Self::Path(_) | Self::Wait(_) => Errno::INVAL.raw_os_error(),
             Self::Io(error) => error.raw_os_error().unwrap_or(Errno::IO.raw_os_error()),
         }
     }

@@ -13,7 +13,7 @@ use madplane_shm::message::{Envelope, flag};
 use madplane_shm::table::MAX_PATH_PORTS;
 use rustix::io::Errno;
 
-use crate::{AgentSpec, PlanePaths, RecvError, Session, SessionOptions, Taken, TenantName};
+use crate::{AgentSpec, PlanePaths, RecvError, Session, SessionOptions, Taken, TenantName, WaitPolicy};
 
 /// `struct madclient_info`.
 #[derive(Debug, Clone, Copy, Default)]
@@ -204,6 +204,27 @@ pub unsafe extern "C" fn madclient_close(handle: *mut Session) {
         let session = unsafe { Box::from_raw(handle) };
         let _ = catch_unwind(AssertUnwindSafe(|| drop(session)));
     }
+}
+
+/// Has receives wait in another way; see the header.
+///
+/// # Safety
+/// - `handle` is null or an open session.
+/// - `wait` is null or a terminated string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn madclient_set_wait(handle: *const Session, wait: *const c_char) -> c_int {
+    guarded(|| {
+        let Some(session) = session(handle) else { return INVALID };
+        let wait = match text(wait) {
+            None => return INVALID,
+            Some("") => Ok(WaitPolicy::Environment),
+            Some(wait) => wait.parse(),
+        };
+        match wait.and_then(|wait| session.set_wait(wait)) {
+            Ok(()) => 0,
+            Err(_) => INVALID,
+        }
+    })
 }
 
 /// Wakes all threads of a session for good; see the header.

@@ -47,7 +47,7 @@ pub use madplane_shm::ring::RingFull;
 pub use raw::{RawReceiver, RawSender, RawSession};
 pub use session::{Session, SessionOptions};
 pub use traffic::{Incoming, Outgoing, Stats, Taken};
-pub use wait::WaitPolicy;
+pub use wait::{WAIT_VARIABLE, WaitError, WaitPolicy};
 
 /// Status of a request that came back because no response arrived in time (`ETIMEDOUT`).
 pub const STATUS_TIMED_OUT: u32 = 110;

@@ -36,7 +36,7 @@ use crate::identity::{OwnPath, TenantName};
 use crate::readiness::Readiness;
 use crate::rmpp::Counts;
 use crate::traffic::{Incoming, Outgoing, Stats, Taken};
-use crate::wait::{LONGEST_SLEEP, SpinBudget, WaitPolicy};
+use crate::wait::{LONGEST_SLEEP, SpinBudget, WaitError, WaitPolicy};
 
 const NEVER: u64 = u64::MAX;
 /// In `next_due_ns`: whoever reads the clock next has to look at the timers.
@@ -120,6 +120,7 @@ impl Session {
     /// No plane of that name, no permission, no such node or tenant, another layout version.
     pub fn open(paths: &PlanePaths, selector: &str, options: &SessionOptions) -> Result<Self, OpenError> {
         use std::os::fd::AsFd;
+        let wait = options.wait.resolved()?;
         let attached = attach(paths, selector, options.slots, options.tenant, options.path)?;
         let readiness = Readiness::create(&attached.down_bell, attached.connection.as_fd())?;
         let receiver = Receiver {
@@ -127,7 +128,7 @@ impl Session {
             item: MadMessage::default(),
             head: Head::None,
             pending: VecDeque::with_capacity(16),
-            spin: SpinBudget::new(options.wait, attached.info.worker_cpu),
+            spin: SpinBudget::new(wait, attached.info.worker_cpu),
             sleepers: 0,
             pops: 0,
             glanced_ns: 0,
@@ -148,6 +149,16 @@ impl Session {
             kick: Doorbell::create().map_err(std::io::Error::from)?,
             connection: attached.connection,
         })
+    }
+
+    /// Has receives that begin from now on wait in another way.
+    ///
+    /// # Errors
+    /// The environment is to decide and says nonsense.
+    pub fn set_wait(&self, wait: WaitPolicy) -> Result<(), WaitError> {
+        let wait = wait.resolved()?;
+        lock(&self.rx).spin = SpinBudget::new(wait, self.info.worker_cpu);
+        Ok(())
     }
 
     /// Where the session is attached.
@@ -478,7 +489,7 @@ impl Session {
     /// Spins until something is ready or a timer is due; false when it is time to sleep.
     fn spin(&self, rx: &mut Receiver, start_ns: u64, deadline_ns: u64) -> bool {
         let budget = rx.spin.spin_ns();
-        if budget == 0 || !self.is_worth_spinning(rx) {
+        if budget == 0 || rx.spin.is_rude(start_ns) || !self.is_worth_spinning(rx) {
             return false;
         }
         let end = start_ns.saturating_add(budget);

@@ -3,7 +3,12 @@
 //! Cores come from the set this process is allowed to use, never from 0..n, so that `taskset`, `srun --cpu-bind`,
 //! `CPUAffinity=` and cpusets are obeyed. Called at start-up only.
 
+use rustix::mm::MlockAllFlags;
+use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+/// How much later than asked a worker's sleep may end, nanoseconds.
+const TIMER_SLACK_NS: u64 = 1_000;
 
 /// Why cores could not be chosen.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -139,11 +144,54 @@ pub fn pin_thread(core: usize) -> bool {
 
 /// Lets the calling thread run on any of `cores`; false if the kernel refused.
 pub fn allow_cores(cores: &[usize]) -> bool {
+    sched_setaffinity(None, &set_of(cores)).is_ok()
+}
+
+/// Lets a thread of this process run on any of `cores`, by its id; false if the kernel refused.
+pub fn allow_cores_of(thread: u32, cores: &[usize]) -> bool {
+    let thread = i32::try_from(thread).ok().and_then(Pid::from_raw);
+    thread.is_some_and(|thread| sched_setaffinity(Some(thread), &set_of(cores)).is_ok())
+}
+
+/// Which of `cores` a thread of this process could use now: a cpuset may have changed. Asks with the calling thread, which
+/// may run on `own` afterwards.
+pub fn usable_cores(cores: &[usize], own: &[usize]) -> Vec<usize> {
+    let widened = allow_cores(cores);
+    let usable = sched_getaffinity(None).map_or_else(
+        |_| Vec::new(),
+        |set| cores.iter().copied().filter(|core| *core < CpuSet::MAX_CPU && set.is_set(*core)).collect(),
+    );
+    if widened && !allow_cores(own) {
+        // none of them is left: anywhere is better than nowhere
+        allow_cores(&usable);
+    }
+    usable
+}
+
+fn set_of(cores: &[usize]) -> CpuSet {
     let mut set = CpuSet::new();
     for core in cores.iter().filter(|core| **core < CpuSet::MAX_CPU) {
         set.set(*core);
     }
-    sched_setaffinity(None, &set).is_ok()
+    set
+}
+
+/// Keeps the memory of this process from being paged out, what it maps later included if it may have all it wants; false if
+/// the limit (`ulimit -l`) does not allow it.
+pub fn lock_memory() -> bool {
+    let unlimited = rustix::process::getrlimit(rustix::process::Resource::Memlock).current.is_none();
+    let mut flags = MlockAllFlags::CURRENT | MlockAllFlags::ONFAULT;
+    // with a limit a later mapping would fail instead of being unlocked
+    if unlimited || rustix::process::geteuid().is_root() {
+        flags |= MlockAllFlags::FUTURE;
+    }
+    rustix::mm::mlockall(flags).is_ok()
+}
+
+/// Has timers of the calling thread end within a microsecond of their time, not within fifty; false if the kernel refused.
+pub fn sharpen_timers() -> bool {
+    let slack = std::num::NonZeroU64::new(TIMER_SLACK_NS);
+    rustix::thread::set_current_timer_slack(slack).is_ok()
 }
 
 /// Whether the calling thread may use more than one core right now.

@@ -29,6 +29,19 @@ pub fn split(ends: PlaneEnds<MadMessage, MadMessage>, bell: Doorbell, slots: u64
     (SessionRx { ring: ends.up, depth }, SessionTx { ring: ends.down, bell, depth })
 }
 
+impl SessionRx {
+    /// Says that the worker is about to sleep until `mads` are there, at most half a ring. Returns true if it may; on false
+    /// they are there already. See [`madplane_shm::ring`].
+    pub fn arm_for(&mut self, mads: u64) -> bool {
+        self.ring.arm_for(mads)
+    }
+
+    /// Says that the worker is awake.
+    pub fn disarm(&mut self) {
+        self.ring.disarm();
+    }
+}
+
 impl MadRx for SessionRx {
     fn rx_burst(&mut self, into: &mut [MadMessage]) -> usize {
         let mut taken = 0;

@@ -1,6 +1,7 @@
 //! What clients and control ask for.
 
 use std::os::fd::AsFd;
+use std::sync::Arc;
 
 use madplane_engine::NodeId;
 use madplane_port::MadMessage;
@@ -9,7 +10,7 @@ use madplane_shm::LAYOUT_VERSION;
 use madplane_shm::command::{Command, Event, ask, event};
 use madplane_shm::doorbell::Doorbell;
 use madplane_shm::handoff::{HANDOFF_MAGIC, Reply, Request, flag, op};
-use madplane_shm::session::{MAX_SLOTS, PairError, PairFds, PlaneEnds, create_pair};
+use madplane_shm::session::{MAX_SLOTS, PairError, PairFds, PlaneEnds, create_pair, pair_bytes};
 use madplane_shm::sync::Ordering;
 use madplane_shm::table::tenant::TenantEntry;
 use madplane_topology::{NodeKind, PortRef};
@@ -19,7 +20,7 @@ use super::tenancy::{may_hold_sm, may_register, membership};
 use super::{ControlChannel, Housekeeping, Role, add, token};
 use crate::acl::Membership;
 use crate::agents::{AGENTS_PER_SESSION, AgentId, AgentSpec, GENERATIONS};
-use crate::orders::{Order, Report};
+use crate::orders::{Order, OrderDesk, Report};
 use crate::sessions::Session;
 use madplane_shm::process::unix_ns;
 
@@ -70,8 +71,7 @@ impl Housekeeping {
             reply.num_ports = there.num_ports();
             reply.set_text(&there.description);
         }
-        let core = self.config.cores().workers.get(self.worker_of(node));
-        reply.worker_cpu = core.and_then(|core| u32::try_from(*core).ok()).unwrap_or(u32::MAX);
+        reply.worker_cpu = self.status.worker(self.worker_of(node)).cpu.load(Ordering::Relaxed);
         reply
     }
 
@@ -87,17 +87,25 @@ impl Housekeeping {
         let Some(slot) = free.and_then(|slot| u32::try_from(slot).ok()) else {
             return Err((EMFILE, format!("all {} sessions are in use", self.slots.len())));
         };
+        let bytes = 2 * pair_bytes(slots);
+        let taken: u64 = self.slots.iter().filter(|slot| slot.open).map(|slot| slot.bytes).sum();
+        let most = self.config.session_bytes();
+        if taken.saturating_add(bytes) > most {
+            let (taken, most) = (taken >> 10, most >> 10);
+            return Err((ENOMEM, format!("{taken} of {most} KiB for sessions are in use (--socket-mem)")));
+        }
         let (ends, fds) = self.session_memory(&format!("session-{slot}"), slots)?;
-        let up_bell = bell()?;
+        let up_bell = Arc::new(bell()?);
         let down_bell = bell()?;
         let client_bell = Doorbell::from_fd(down_bell.as_fd().try_clone_to_owned().map_err(no_fd)?);
         let state = &mut self.slots[slot as usize];
         let generation = if state.generation + 1 >= GENERATIONS { 1 } else { state.generation + 1 };
         let member = tenant.as_ref().map_or(Membership::NONE, |(place, tenant)| membership(*place, tenant));
-        *state = super::Slot { generation, open: true, place, agents: 0, member, bound: false };
+        *state = super::Slot { generation, open: true, place, agents: 0, member, bound: false, bytes };
         let (rx, tx) = split(ends, client_bell, slots);
         let mut session = Session::new(slot, generation, place, rx, tx);
         session.out.member = member;
+        session.bell = Some(up_bell.clone());
         let worker = self.worker_of(place.0);
         if !matches!(self.ask(worker, Order::Open(Box::new(session))), Some(Report::Done(_))) {
             self.slots[slot as usize].open = false;
@@ -312,6 +320,10 @@ impl Housekeeping {
         let unanswered = || (EIO, "the worker did not carry out the command".to_owned());
         match item.kind {
             ask::PING => return Ok(None),
+            ask::WAKE_WORKERS => {
+                self.desks.iter().for_each(OrderDesk::wake_worker);
+                return Ok(None);
+            }
             ask::BIND_SESSION => return self.bind_session(item).map(Some),
             _ => {}
         }

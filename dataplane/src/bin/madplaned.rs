@@ -28,8 +28,8 @@ struct Arguments {
     /// Number of polling workers.
     #[arg(long)]
     workers: Option<usize>,
-    /// Cores for the workers, such as 1,3-5.
-    #[arg(short = 'l', long)]
+    /// Cores for the workers, such as 1,3-5, from those that this process may use.
+    #[arg(short = 'l', long, visible_alias = "lcores")]
     cores: Option<String>,
     /// NODE or NODE:PORT where sessions attach unless they say otherwise.
     #[arg(long)]
@@ -40,9 +40,21 @@ struct Arguments {
     /// Never use huge pages.
     #[arg(long)]
     no_huge: bool,
+    /// Most memory for sessions, MiB for each NUMA node; their sum counts, and who would exceed it is refused.
+    #[arg(long, visible_alias = "numa-mem", value_name = "MB[,MB..]")]
+    socket_mem: Option<String>,
     /// Refuse a topology file that needs repairs.
     #[arg(long)]
     strict: bool,
+    /// How workers wait: polling, interrupt or adaptive.
+    #[arg(long)]
+    mode: Option<String>,
+    /// What tunes them, such as moderator_timeout=16.
+    #[arg(long, value_name = "NAME=VALUE", num_args = 1..)]
+    tune: Vec<String>,
+    /// Never poll in vain, whatever the mode: others need the cores.
+    #[arg(long)]
+    overprovisioned: bool,
     /// How log lines on standard error look.
     #[arg(long, value_enum, default_value_t = LogFormat::Plain)]
     log_format: LogFormat,
@@ -99,7 +111,11 @@ fn run(arguments: Arguments, started: Instant, ready: &mut Option<File>) -> Resu
         at: arguments.at,
         session_slots: arguments.session_slots,
         no_huge: arguments.no_huge,
+        socket_mem: arguments.socket_mem,
         strict: arguments.strict,
+        mode: arguments.mode,
+        tune: arguments.tune,
+        overprovisioned: arguments.overprovisioned,
     };
     let config = Config::try_from(raw).map_err(|error| error.to_string())?;
     if print_config {

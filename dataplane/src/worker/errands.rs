@@ -4,6 +4,7 @@
 //! in the report, so that housekeeping frees it.
 
 use madplane_engine::PinnedRoute;
+use madplane_shm::tuning::TuningPatch;
 
 use super::{SessionIn, Worker};
 use crate::orders::{Order, Report};
@@ -65,7 +66,12 @@ impl Worker {
                 view.make_room(&mut self.shard);
                 self.egress.route_counters = Some(view.counters().clone());
                 self.routes = Some(view);
+                self.asked = TuningPatch::default();
                 Report::Replaced(former)
+            }
+            Order::ShareCore(shares) => {
+                self.take_up(*self.idle.tuning(), shares);
+                Report::Done(None)
             }
             Order::Stop => {
                 self.stopping = true;
@@ -75,13 +81,34 @@ impl Worker {
     }
 
     fn open(&mut self, session: Session) -> Report {
-        let Session { slot, generation, node, port, rx, out, received } = session;
+        let Session { slot, generation, node, port, rx, bell, out, received } = session;
         let member = out.member;
-        if !self.egress.open(slot, out) {
+        // a session that could not wake this worker would wait for others to do so
+        if let (Some(sleeper), Some(bell)) = (&self.sleeper, &bell)
+            && sleeper.watch(bell).is_err()
+        {
             return Report::Unknown;
         }
-        let (reserved, bound) = (false, 0);
-        self.sessions.push(SessionIn { slot, generation, node, port, rx, received, member, reserved, bound });
+        if !self.egress.open(slot, out) {
+            if let (Some(sleeper), Some(bell)) = (&self.sleeper, &bell) {
+                sleeper.forget(bell);
+            }
+            return Report::Unknown;
+        }
+        let (reserved, bound, batch) = (false, 0, 0);
+        self.sessions.push(SessionIn {
+            slot,
+            generation,
+            node,
+            port,
+            rx,
+            bell,
+            received,
+            batch,
+            member,
+            reserved,
+            bound,
+        });
         // whoever attaches as a tenant was found in the table; what it sends first must find the tenant here
         if !member.is_none() && !self.egress.acl.knows(member) {
             self.refresh_routes();
@@ -102,8 +129,12 @@ impl Worker {
     fn close(&mut self, slot: u32) -> Report {
         let place = self.sessions.iter().position(|session| session.slot == slot);
         let (Some(place), Some(out)) = (place, self.egress.close(slot)) else { return Report::Unknown };
-        let SessionIn { slot, generation, node, port, rx, received, .. } = self.sessions.remove(place);
+        let SessionIn { slot, generation, node, port, rx, bell, received, .. } = self.sessions.remove(place);
+        if let (Some(sleeper), Some(bell)) = (&self.sleeper, &bell) {
+            // the client may hold the doorbell open: epoll would go on reporting it
+            sleeper.forget(bell);
+        }
         self.sort_by_class();
-        Report::Done(Some(Box::new(Session { slot, generation, node, port, rx, out, received })))
+        Report::Done(Some(Box::new(Session { slot, generation, node, port, rx, bell, out, received })))
     }
 }

@@ -8,7 +8,7 @@
 //! without other work fills up again.
 
 use madplane_engine::{Packet, Shard};
-use madplane_port::{DEFAULT_BURST, MadMessage, MadRx};
+use madplane_port::{MadMessage, MadRx};
 use madplane_shm::counters::Counter;
 use madplane_shm::drop_reason::DropReason;
 use madplane_shm::message::{MAD_LEN, kind};
@@ -51,15 +51,15 @@ impl Worker {
         if self.egress.acl.has_reserved() {
             return self.poll_by_class(now_ns);
         }
-        let mut work = 0;
+        let (mut work, most) = (0, self.most);
         for at in 0..self.sessions.len() {
-            work += self.serve(at, DEFAULT_BURST, now_ns);
+            work += self.serve(at, most, now_ns);
         }
         if self.egress.mesh.workers() > 1 {
             for other in 0..self.egress.mesh.workers() {
                 // the last reserved tenant may have gone while MADs of it were on their way
-                work += self.serve_reserved_mesh(other, DEFAULT_BURST, now_ns);
-                work += self.serve_mesh(other, DEFAULT_BURST, now_ns);
+                work += self.serve_reserved_mesh(other, most, now_ns);
+                work += self.serve_mesh(other, most, now_ns);
             }
         }
         work
@@ -73,7 +73,7 @@ impl Worker {
             if self.sessions.get(source).is_some_and(|session| session.reserved) {
                 continue;
             }
-            for _ in 0..DEFAULT_BURST / BULK_CHUNK {
+            for _ in 0..self.most.div_ceil(BULK_CHUNK) {
                 let taken = match source.checked_sub(sessions) {
                     None => self.serve(source, BULK_CHUNK, now_ns),
                     Some(other) => self.serve_mesh(other, BULK_CHUNK, now_ns),
@@ -170,6 +170,7 @@ impl Worker {
         }
         session.rx.release();
         session.received += count as u64;
+        session.batch += count as u64;
         egress.counts.add(Counter::SessionReceived, count as u64);
         count
     }

@@ -23,13 +23,16 @@ use crate::latency::LatencyHistogram;
 use crate::map::{self, Mapping};
 use crate::seqlock::pair::PairWriter;
 use crate::seqlock::{Step, Writer};
+use crate::status::MAX_WORKERS;
 use crate::sync::{AtomicU64, Ordering};
+use crate::tuning::TuningPatch;
 
 /// Routes and tenants with their places, to be put into a new table.
 #[derive(Debug, Default)]
 struct Contents {
     routes: Vec<(u32, RouteEntry)>,
     tenants: Vec<(u32, TenantEntry)>,
+    tuning: Vec<TuningPatch>,
     /// Generations of routes and tenants that the new table's come after.
     former: (u64, u64),
 }
@@ -39,6 +42,8 @@ struct Contents {
 pub struct RoutePublisher {
     table: SharedTable,
     writer: PairWriter<Area<TenantRecord>, Area<RouteRecord>>,
+    /// Tunings written since the generation moved.
+    retuned: usize,
     _lock: File,
 }
 
@@ -92,7 +97,7 @@ impl RoutePublisher {
     fn on(table: SharedTable, lock: File) -> Self {
         let first = Writer::open(table.tenants.clone());
         let second = Writer::open(table.routes.clone());
-        Self { table, writer: PairWriter { first, second }, _lock: lock }
+        Self { table, writer: PairWriter { first, second }, retuned: 0, _lock: lock }
     }
 
     /// Moves the generation if the former writer ended between showing tenants and moving it.
@@ -123,6 +128,7 @@ impl RoutePublisher {
             }
             contents.tenants.push((index, entry));
         }
+        contents.tuning = (0..MAX_WORKERS).map(|worker| self.worker_tuning(worker)).collect();
         Ok(contents)
     }
 
@@ -147,6 +153,11 @@ impl RoutePublisher {
         }
         for (index, entry) in &contents.routes {
             publisher.set(*index, entry);
+        }
+        for (worker, patch) in contents.tuning.iter().enumerate() {
+            if !patch.is_empty() {
+                publisher.set_worker_tuning(worker, patch);
+            }
         }
         publisher.publish();
         let header = publisher.table.header();
@@ -248,11 +259,29 @@ impl RoutePublisher {
         assert!(place < self.options().tenants, "tenant place {place} of {}", self.options().tenants);
     }
 
+    /// What is asked of a worker; nothing for one whose record is damaged.
+    pub fn worker_tuning(&self, worker: usize) -> TuningPatch {
+        self.table.tuning().get(worker).and_then(|record| record.load(worker)).unwrap_or_default()
+    }
+
+    /// Asks a worker for a tuning; it looks after [`RoutePublisher::publish`]. Cost: constant.
+    ///
+    /// # Panics
+    /// If `worker` is not below [`MAX_WORKERS`].
+    pub fn set_worker_tuning(&mut self, worker: usize, patch: &TuningPatch) {
+        self.table.tuning()[worker].store(worker, patch);
+        self.retuned += 1;
+    }
+
     /// Shows all changes since the last time, first the tenants and then the routes, and returns the generation that has
     /// them. Without changes the generation stays. Cost: by changes.
     pub fn publish(&mut self) -> u64 {
         let before = self.generation();
-        let generation = self.writer.publish();
+        let mut generation = self.writer.publish();
+        if generation == before && self.retuned > 0 {
+            generation = self.writer.second.publish_anyway();
+        }
+        self.retuned = 0;
         if generation != before {
             self.note_publication();
         }
@@ -270,9 +299,9 @@ impl RoutePublisher {
         self.writer.second.generation()
     }
 
-    /// Number of changed places, of routes and of tenants, that [`RoutePublisher::publish`] would show.
+    /// Number of changed places, of routes and of tenants, and of tunings, that [`RoutePublisher::publish`] would show.
     pub fn pending(&self) -> usize {
-        self.writer.first.pending() + self.writer.second.pending()
+        self.writer.first.pending() + self.writer.second.pending() + self.retuned
     }
 
     /// Counts a publication that a worker did not apply in time.
@@ -422,6 +451,30 @@ mod tests {
         let mut late = BTreeMap::new();
         let all = follow(&mut TableReader::open(&path).unwrap(), &mut late);
         assert_eq!((all.generation, &late), (4, &copy));
+    }
+
+    #[test]
+    fn a_tuning_moves_the_generation_and_is_kept_by_a_grown_table() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("table");
+        let mut publisher = RoutePublisher::create(&path, options(10), writer(1)).unwrap();
+        let mut reader = TableReader::open(&path).unwrap();
+        follow(&mut reader, &mut BTreeMap::new());
+        let asked = TuningPatch::parse(["mode=adaptive", "burst=7"]).unwrap();
+        for worker in [0, MAX_WORKERS - 1] {
+            publisher.set_worker_tuning(worker, &asked);
+        }
+        assert_eq!((publisher.pending(), reader.changed()), (2, false));
+        assert_eq!(publisher.publish(), 2);
+        assert_eq!((publisher.pending(), publisher.publish()), (0, 2));
+        assert!(reader.changed());
+        assert_eq!(follow(&mut reader, &mut BTreeMap::new()).changed, 0);
+        let seen = [0, 1, MAX_WORKERS - 1, MAX_WORKERS].map(|worker| reader.worker_tuning(worker));
+        assert_eq!(seen, [Some(asked), Some(TuningPatch::default()), Some(asked), None]);
+        drop(publisher);
+        let grown = RoutePublisher::open_or_create(&path, options(20), writer(3)).unwrap();
+        assert_eq!(grown.worker_tuning(MAX_WORKERS - 1), asked);
+        assert_eq!(TableReader::open(&path).unwrap().worker_tuning(0), Some(asked));
     }
 
     #[test]

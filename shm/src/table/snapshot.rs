@@ -25,6 +25,7 @@ use crate::map::{Mapping, length_of};
 use crate::seqlock::Reader;
 use crate::seqlock::pair::{PairReader, PairRefresh};
 use crate::sync::Ordering;
+use crate::tuning::TuningPatch;
 
 /// Attempts of [`TableReader::tenants`].
 const TRIES_FOR_PEOPLE: u32 = 100;
@@ -143,6 +144,12 @@ impl TableReader {
     pub fn tuning(&self) -> (u64, u64) {
         let control = self.table.control();
         (control.sync_interval_ms.load(Ordering::Relaxed), control.sync_threshold.load(Ordering::Relaxed))
+    }
+
+    /// What is asked of a worker; `None` while that is written (the generation moves afterwards), if it is damaged, and for a
+    /// worker that cannot be.
+    pub fn worker_tuning(&self, worker: usize) -> Option<TuningPatch> {
+        self.table.tuning().get(worker)?.load(worker)
     }
 
     /// Generations published by writers of this file, and how many of them a worker did not apply in time.

@@ -4,6 +4,7 @@
 
 use madplane_shm::status::{MAX_WORKERS, Status};
 use madplane_shm::sync::Ordering::Relaxed;
+use madplane_shm::tuning::Mode;
 use serde::Serialize;
 
 use super::Head;
@@ -144,7 +145,7 @@ impl PlaneStatus {
             nodes: plane.nodes.load(Relaxed),
             switches: plane.switches.load(Relaxed),
             links: plane.links.load(Relaxed),
-            mode: if plane.mode.load(Relaxed) == 0 { "poll" } else { "unknown" },
+            mode: common_mode(status),
             default_node_guid: plane.default_node_guid.load(Relaxed),
             default_port: plane.default_port.load(Relaxed),
             sessions: plane.sessions.load(Relaxed),
@@ -155,6 +156,16 @@ impl PlaneStatus {
             control,
         }
     }
+}
+
+/// The mode of all workers, or that they are in different ones.
+fn common_mode(status: &Status) -> &'static str {
+    let mode = |worker| Mode::from_number(status.worker(worker).mode.load(Relaxed).into());
+    let first = mode(0);
+    if (1..worker_count(status)).any(|worker| mode(worker) != first) {
+        return "mixed";
+    }
+    first.map_or("unknown", Mode::name)
 }
 
 /// Part of the whole in ten thousandths, from 0 to 1.
