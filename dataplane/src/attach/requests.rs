@@ -14,6 +14,7 @@ use madplane_shm::session::{MAX_SLOTS, PairError, PairFds, PlaneEnds, create_pai
 use madplane_shm::sync::Ordering;
 use madplane_shm::table::tenant::TenantEntry;
 use madplane_topology::{NodeKind, PortRef};
+use rustix::io::Errno;
 
 use super::connections::libc_errno::{EACCES, EAGAIN, EBUSY, EINVAL, EIO, EMFILE, ENODEV, ENOMEM, EPROTO};
 use super::tenancy::{may_hold_sm, may_register, membership};
@@ -96,13 +97,12 @@ impl Housekeeping {
         }
         let (ends, fds) = self.session_memory(&format!("session-{slot}"), slots)?;
         let up_bell = Arc::new(bell()?);
-        let down_bell = bell()?;
-        let client_bell = Doorbell::from_fd(down_bell.as_fd().try_clone_to_owned().map_err(no_fd)?);
+        let (down_bell, heard) = Doorbell::one_way().map_err(no_bell)?;
         let state = &mut self.slots[slot as usize];
         let generation = if state.generation + 1 >= GENERATIONS { 1 } else { state.generation + 1 };
         let member = tenant.as_ref().map_or(Membership::NONE, |(place, tenant)| membership(*place, tenant));
         *state = super::Slot { generation, open: true, place, agents: 0, member, bound: false, bytes };
-        let (rx, tx) = split(ends, client_bell, slots);
+        let (rx, tx) = split(ends, down_bell, slots);
         let mut session = Session::new(slot, generation, place, rx, tx);
         session.out.member = member;
         session.bell = Some(up_bell.clone());
@@ -117,7 +117,7 @@ impl Housekeeping {
         self.show_session(index, slot, worker, tenant.as_ref().map(|(_, tenant)| tenant));
         let mut reply = self.about(place);
         reply.value = slot + 1;
-        let fds = [fds.up.as_fd(), fds.down.as_fd(), up_bell.as_fd(), down_bell.as_fd()];
+        let fds = [fds.up.as_fd(), fds.down.as_fd(), up_bell.as_fd(), heard.as_fd()];
         self.answer_to(index, &reply, &fds);
         self.tell_control(event::SESSION_OPENED, place, slot + 1, "");
         Ok(())
@@ -403,11 +403,11 @@ fn check_rmpp(request: &Request) -> Result<(), (i32, String)> {
 }
 
 fn bell() -> Result<Doorbell, (i32, String)> {
-    Doorbell::create().map_err(|error| (EMFILE, format!("cannot create a doorbell: {error}")))
+    Doorbell::create().map_err(no_bell)
 }
 
-fn no_fd(error: std::io::Error) -> (i32, String) {
-    (EMFILE, format!("no descriptor left: {error}"))
+fn no_bell(error: Errno) -> (i32, String) {
+    (EMFILE, format!("cannot create a doorbell: {error}"))
 }
 
 fn no_memory(error: PairError) -> (i32, String) {
