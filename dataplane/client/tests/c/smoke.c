@@ -41,6 +41,13 @@ int main(void)
 	madclient_close(session);
 	MUST(madclient_open("test", "", &session) == 0 && session);
 	MUST(madclient_get_info(session, &info) == 0 && info.node_guid == 0x1234 && info.port == 1);
+	MUST(madclient_set_wait(session, "spin") == 0);
+	MUST(madclient_set_wait(session, "adaptive:20") == 0);
+	MUST(madclient_set_wait(session, NULL) == 0);
+	MUST(madclient_set_wait(session, "slow") == -EINVAL);
+	MUST(madclient_set_wait(session, "adaptive:x") == -EINVAL);
+	MUST(madclient_set_wait(NULL, "sleep") == -EINVAL);
+	MUST(madclient_set_wait(session, "sleep") == 0);
 	memset(&spec, 0, sizeof(spec));
 	spec.mgmt_class = spec.class_version = 1;
 	MUST(madclient_register(NULL, &spec) == -EINVAL);
