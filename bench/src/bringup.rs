@@ -87,12 +87,7 @@ pub fn run(options: &Options) -> Result<Vec<Record>, BenchError> {
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
     for _ in 0..options.rounds_or(1) {
         // a fresh plane each time: a subnet that is up already is not brought up
-        let plane = Plane::start(&PlaneOptions {
-            fabric: fabric.spec.clone(),
-            at: Some(fabric.host_selector()),
-            cores: Some(cores),
-            ..PlaneOptions::default()
-        })?;
+        let plane = Plane::start(&PlaneOptions::of(&fabric, cores))?;
         ours.push(until_up(&[cores.client], |command| {
             command.env("LD_PRELOAD", &preload).envs(plane.environment()).env("MADPLANE_AT", "");
         })?);

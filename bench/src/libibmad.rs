@@ -107,12 +107,7 @@ pub fn run(options: &Options) -> Result<Vec<Record>, BenchError> {
     let route: Route =
         fabric.route(hops).ok_or_else(|| BenchError::Usage(format!("no route of {hops} hops")))?;
     let ibsim = Ibsim::start(&fabric)?;
-    let plane = Plane::start(&PlaneOptions {
-        fabric: fabric.spec.clone(),
-        at: Some(fabric.host_selector()),
-        cores: Some(cores),
-        ..PlaneOptions::default()
-    })?;
+    let plane = Plane::start(&PlaneOptions::of(&fabric, cores))?;
     let count = options.count_or(50_000);
     let through = |device: &str| Probe {
         device: device.to_owned(),

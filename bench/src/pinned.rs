@@ -164,12 +164,7 @@ const WAYS: [(&str, u32); 3] = [("tables", 1), ("uncached", 0), ("cached", 1)];
 fn rings(options: &Options, cores: Cores) -> Result<Vec<Record>, BenchError> {
     let fabric = Fabric::from_spec(HOSTS_128)?;
     let subnet = Subnet::draw(&fabric);
-    let plane = Plane::start(&PlaneOptions {
-        fabric: fabric.spec.clone(),
-        at: Some(fabric.host_selector()),
-        cores: Some(cores),
-        ..PlaneOptions::default()
-    })?;
+    let plane = Plane::start(&PlaneOptions::of(&fabric, cores))?;
     let mut client = PlaneClient::attach(plane.paths(), "", 0)?;
     subnet.bring_up(&fabric, &mut client)?;
     let mut publisher = Publisher::start(&plane, 1024)?;

@@ -13,6 +13,7 @@ use rustix::process::Signal;
 use tempfile::TempDir;
 
 use crate::error::BenchError;
+use crate::fabrics::Fabric;
 use crate::machine::{Cores, all_cores, on_cores};
 use crate::process::Process;
 use crate::programs;
@@ -31,6 +32,18 @@ pub struct PlaneOptions {
     pub cores: Option<Cores>,
     /// Further arguments of madplaned.
     pub arguments: Vec<String>,
+}
+
+impl PlaneOptions {
+    /// A plane of `fabric` whose worker and clients have their `cores`; clients attach at its first adapter.
+    pub fn of(fabric: &Fabric, cores: Cores) -> Self {
+        Self {
+            fabric: fabric.spec.clone(),
+            at: Some(fabric.host_selector()),
+            cores: Some(cores),
+            ..Self::default()
+        }
+    }
 }
 
 /// A running plane.

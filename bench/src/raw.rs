@@ -42,12 +42,7 @@ pub fn run(options: &Options) -> Result<Vec<Record>, BenchError> {
 
 /// Starts a plane on `fabric` with its worker on the worker's core.
 fn start(fabric: &Fabric, cores: Cores) -> Result<Plane, BenchError> {
-    Plane::start(&PlaneOptions {
-        fabric: fabric.spec.clone(),
-        at: Some(fabric.host_selector()),
-        cores: Some(cores),
-        ..PlaneOptions::default()
-    })
+    Plane::start(&PlaneOptions::of(fabric, cores))
 }
 
 fn round_trips(options: &Options, cores: Cores) -> Result<Vec<Record>, BenchError> {

@@ -98,12 +98,7 @@ fn reserved_tenant() -> Option<TenantEntry> {
 fn measure(options: &Options, cores: Cores) -> Result<Vec<Record>, BenchError> {
     let fabric = Fabric::from_spec(HOSTS_128)?;
     let subnet = Subnet::draw(&fabric);
-    let plane = Plane::start(&PlaneOptions {
-        fabric: fabric.spec.clone(),
-        at: Some(fabric.host_selector()),
-        cores: Some(cores),
-        ..PlaneOptions::default()
-    })?;
+    let plane = Plane::start(&PlaneOptions::of(&fabric, cores))?;
     let mut first = PlaneClient::attach(plane.paths(), "", BULK_SLOTS)?;
     subnet.bring_up(&fabric, &mut first)?;
     let node =

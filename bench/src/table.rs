@@ -133,12 +133,7 @@ impl Rig {
     fn start(cores: Cores) -> Result<Self, BenchError> {
         let fabric = Fabric::from_spec(HOSTS_128)?;
         let subnet = Subnet::draw(&fabric);
-        let plane = Plane::start(&PlaneOptions {
-            fabric: fabric.spec.clone(),
-            at: Some(fabric.host_selector()),
-            cores: Some(cores),
-            ..PlaneOptions::default()
-        })?;
+        let plane = Plane::start(&PlaneOptions::of(&fabric, cores))?;
         let mut client = PlaneClient::attach(plane.paths(), "", 0)?;
         subnet.bring_up(&fabric, &mut client)?;
         let node =

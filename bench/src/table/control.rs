@@ -32,12 +32,7 @@ pub fn run(options: &Options) -> Result<Vec<Record>, BenchError> {
 
 fn through_madctld(options: &Options, cores: Cores) -> Result<Vec<Record>, BenchError> {
     let fabric = Fabric::from_spec(HOSTS_128)?;
-    let plane = Plane::start(&PlaneOptions {
-        fabric: fabric.spec.clone(),
-        at: Some(fabric.host_selector()),
-        cores: Some(cores),
-        ..PlaneOptions::default()
-    })?;
+    let plane = Plane::start(&PlaneOptions::of(&fabric, cores))?;
     let mut command = Command::new(programs::ours("madctld")?);
     command.args(["--name", plane.paths().name(), "--dr-table-max", &whole::ROUTES.to_string()]);
     command.envs(plane.environment()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());

@@ -91,12 +91,7 @@ fn alone(options: &Options) -> Result<Record, BenchError> {
 
 fn through_a_plane(options: &Options, cores: Cores) -> Result<Vec<Record>, BenchError> {
     let fabric = Fabric::from_spec(HOSTS_128)?;
-    let plane = Plane::start(&PlaneOptions {
-        fabric: fabric.spec.clone(),
-        at: Some(fabric.host_selector()),
-        cores: Some(cores),
-        ..PlaneOptions::default()
-    })?;
+    let plane = Plane::start(&PlaneOptions::of(&fabric, cores))?;
     let before = plane.process().memory("VmRSS");
     let mut publisher = Publisher::start(&plane, ROUTES)?;
     let mut rounds = Vec::new();
