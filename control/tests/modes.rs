@@ -6,27 +6,9 @@
 
 mod support;
 
-use support::{Bed, eventually, failed, ok};
+use support::{Bed, Running, eventually, failed, ok, present};
 
 const FABRIC: [&str; 4] = ["up", "--fabric", "builtin:ring,switches=4,hosts=2", "--no-huge"];
-
-fn bed() -> Option<Bed> {
-    let beside = std::path::Path::new(env!("CARGO_BIN_EXE_madctl")).with_file_name("madplaned");
-    if beside.is_file() {
-        return Some(Bed::new());
-    }
-    println!("skipped: no madplaned beside madctl; build it with: cargo build -p madplane-dataplane");
-    None
-}
-
-/// Stops the plane with the test, whatever the test did.
-struct Running<'a>(&'a Bed);
-
-impl Drop for Running<'_> {
-    fn drop(&mut self) {
-        self.0.madctl(&["down"]);
-    }
-}
 
 fn up(bed: &Bed, further: &[&str]) -> String {
     ok(&bed.madctl(&[&FABRIC, further].concat()))
@@ -44,7 +26,7 @@ fn tuning(bed: &Bed) -> serde_json::Value {
 
 #[test]
 fn a_mode_is_started_with_changed_and_survives_both_daemons() {
-    let Some(bed) = bed() else { return };
+    let Some(bed) = Bed::beside_madplaned() else { return };
     let _running = Running(&bed);
     up(&bed, &["--mode", "interrupt", "--tune", "rx-usecs=7", "--overprovisioned"]);
     let first = &modes(&bed)["workers"][0];
@@ -75,7 +57,7 @@ fn a_mode_is_started_with_changed_and_survives_both_daemons() {
 
 #[test]
 fn nonsense_is_refused_in_one_line_and_changes_nothing() {
-    let Some(bed) = bed() else { return };
+    let Some(bed) = Bed::beside_madplaned() else { return };
     let _running = Running(&bed);
     for (further, code, expected) in [
         (&["--mode", "pol"][..], 2, "did you mean poll?"),
@@ -109,7 +91,7 @@ fn nonsense_is_refused_in_one_line_and_changes_nothing() {
 
 #[test]
 fn a_file_says_how_workers_wait_and_the_command_line_goes_before_it() {
-    let Some(bed) = bed() else { return };
+    let Some(bed) = Bed::beside_madplaned() else { return };
     let _running = Running(&bed);
     let text = "[moderation]\nmode = \"adaptive\"\nrx-usecs = 9\n[lcore]\noverprovisioned = true\n";
     let file = bed.write("plane.toml", text);
@@ -121,7 +103,7 @@ fn a_file_says_how_workers_wait_and_the_command_line_goes_before_it() {
 
 #[test]
 fn a_core_that_another_worker_polls_is_refused() {
-    let Some(bed) = bed() else { return };
+    let Some(bed) = Bed::beside_madplaned() else { return };
     let _running = Running(&bed);
     up(&bed, &[]);
     let Some(core) = modes(&bed)["workers"][0]["cpu"].as_u64() else {
@@ -147,16 +129,17 @@ fn a_core_that_another_worker_polls_is_refused() {
 
 #[test]
 fn on_a_single_core_workers_wait_for_interrupts_and_say_so_once() {
-    let Some(bed) = bed() else { return };
+    let Some(bed) = Bed::beside_madplaned() else { return };
     let _running = Running(&bed);
     let set = rustix::thread::sched_getaffinity(None).unwrap();
     let core = (0..rustix::thread::CpuSet::MAX_CPU).find(|core| set.is_set(*core)).unwrap().to_string();
     let mut alone = bed.program("taskset");
     alone.args(["-c", &core, env!("CARGO_BIN_EXE_madctl"), "--name", support::NAME]).args(FABRIC);
-    let Ok(started) = alone.output() else {
-        println!("skipped: no taskset");
+    let started = alone.output();
+    if !present("taskset", started.is_ok(), "it is in util-linux") {
         return;
-    };
+    }
+    let started = started.unwrap();
     assert_eq!(ok(&started).matches("no core of their own").count(), 1);
     let first = &modes(&bed)["workers"][0];
     assert_eq!((&first["mode"], &first["cpu"]), (&"interrupt".into(), &serde_json::Value::Null), "{first}");

@@ -6,25 +6,7 @@
 
 mod support;
 
-use support::{Bed, NAME, eventually, failed, ok};
-
-fn bed() -> Option<Bed> {
-    let beside = std::path::Path::new(env!("CARGO_BIN_EXE_madctl")).with_file_name("madplaned");
-    if beside.is_file() {
-        return Some(Bed::new());
-    }
-    println!("skipped: no madplaned beside madctl; build it with: cargo build -p madplane-dataplane");
-    None
-}
-
-/// Stops the plane with the test, whatever the test did.
-struct Running<'a>(&'a Bed);
-
-impl Drop for Running<'_> {
-    fn drop(&mut self) {
-        self.0.madctl(&["down"]);
-    }
-}
+use support::{Bed, NAME, Running, eventually, failed, ok, present};
 
 fn up(bed: &Bed) -> serde_json::Value {
     let fabric = ["up", "--fabric", "builtin:ring,switches=4,hosts=2", "--no-huge", "--format", "json"];
@@ -42,7 +24,7 @@ fn kill(pid: &serde_json::Value) {
 
 #[test]
 fn a_plane_is_started_looked_at_changed_and_stopped() {
-    let Some(bed) = bed() else { return };
+    let Some(bed) = Bed::beside_madplaned() else { return };
     let _running = Running(&bed);
     let started = up(&bed);
     assert_eq!(
@@ -78,7 +60,7 @@ fn a_plane_is_started_looked_at_changed_and_stopped() {
 
 #[test]
 fn killed_daemons_need_no_cleaning_up() {
-    let Some(bed) = bed() else { return };
+    let Some(bed) = Bed::beside_madplaned() else { return };
     let _running = Running(&bed);
     let first = up(&bed);
     kill(&first["control_pid"]);
@@ -112,7 +94,7 @@ fn killed_daemons_need_no_cleaning_up() {
 
 #[test]
 fn a_start_that_fails_leaves_nothing_running() {
-    let Some(bed) = bed() else { return };
+    let Some(bed) = Bed::beside_madplaned() else { return };
     let _running = Running(&bed);
     let broken = bed.root().join("broken.net");
     std::fs::write(&broken, "Switch 4 \"a\"\n[1] \"b\"[1]\n").unwrap();
@@ -128,7 +110,7 @@ fn a_start_that_fails_leaves_nothing_running() {
 
 #[test]
 fn a_daemon_that_does_not_end_is_killed_with_a_note() {
-    let Some(bed) = bed() else { return };
+    let Some(bed) = Bed::beside_madplaned() else { return };
     let _running = Running(&bed);
     let started = up(&bed);
     let pid = i32::try_from(started["plane_pid"].as_i64().unwrap()).unwrap();
@@ -147,7 +129,7 @@ fn a_daemon_that_does_not_end_is_killed_with_a_note() {
 
 #[test]
 fn two_ups_at_the_same_time_start_one_plane() {
-    let Some(bed) = bed() else { return };
+    let Some(bed) = Bed::beside_madplaned() else { return };
     let _running = Running(&bed);
     let start = || {
         let mut process = bed.program(env!("CARGO_BIN_EXE_madctl"));
@@ -165,7 +147,7 @@ fn two_ups_at_the_same_time_start_one_plane() {
 
 #[test]
 fn daemons_do_not_keep_what_a_script_had_open() {
-    let Some(bed) = bed() else { return };
+    let Some(bed) = Bed::beside_madplaned() else { return };
     let _running = Running(&bed);
     let held = bed.root().join("held");
     let script = format!(
@@ -238,7 +220,7 @@ impl Lids {
 
 #[test]
 fn routes_are_found_and_traced_with_the_lids_and_states_of_the_running_fabric() {
-    let Some(bed) = bed() else { return };
+    let Some(bed) = Bed::beside_madplaned() else { return };
     let _running = Running(&bed);
     up(&bed);
     let before = failed(&bed.madctl(&["routes", "add", "1", "2", "shortest"]), 1);
@@ -296,10 +278,12 @@ fn routes_are_found_and_traced_with_the_lids_and_states_of_the_running_fabric() 
 #[test]
 fn partitions_are_those_that_opensm_programs() {
     use madctl::tenant::partitions::{DEFAULT_P_KEY, Membership, Partition, Partitions, PortKind};
-    let Some(bed) = bed() else { return };
+    let Some(bed) = Bed::beside_madplaned() else { return };
     let library = std::path::Path::new(env!("CARGO_BIN_EXE_madctl")).with_file_name("libmadplane_umad.so");
-    if !library.is_file() || bed.program("opensm").arg("--version").output().is_err() {
-        println!("skipped: needs opensm, and libmadplane_umad.so beside madctl");
+    let opensm = bed.program("opensm").arg("--version").output().is_ok();
+    if !present("libmadplane_umad.so beside madctl", library.is_file(), "cargo build -p madplane-umad")
+        || !present("opensm", opensm, "scripts/install-missing tools")
+    {
         return;
     }
     let _running = Running(&bed);
@@ -379,7 +363,7 @@ fn partitions_are_those_that_opensm_programs() {
 
 #[test]
 fn a_session_of_a_tenant_is_shown_held_to_its_rights_and_bound_by_the_operator() {
-    let Some(bed) = bed() else { return };
+    let Some(bed) = Bed::beside_madplaned() else { return };
     let _running = Running(&bed);
     up(&bed);
     let tenants = |arguments: &[&str]| ok(&bed.madctl(&[&["tenants"], arguments].concat()));

@@ -54,6 +54,16 @@ pub fn failed(output: &Output, code: i32) -> String {
     text.trim_end().strip_prefix("madctl: ").unwrap().to_owned()
 }
 
+/// Whether something that a test needs is there; says so if not, and fails where nothing may be missing.
+pub fn present(what: &str, found: bool, remedy: &str) -> bool {
+    if !found {
+        let required = std::env::var("MADPLANE_REQUIRE_PEERS").is_ok_and(|value| value == "1");
+        assert!(!required, "no {what}, and MADPLANE_REQUIRE_PEERS=1");
+        println!("skipped: no {what}; {remedy}");
+    }
+    found
+}
+
 /// Directories for one test, removed with it.
 pub struct Bed {
     root: tempfile::TempDir,
@@ -65,6 +75,12 @@ impl Bed {
         std::fs::create_dir_all(root.path().join("run").join(NAME)).unwrap();
         std::fs::create_dir_all(root.path().join("shm")).unwrap();
         Self { root }
+    }
+
+    /// One for a real plane; `None`, with a word, if madplaned is not built and need not be.
+    pub fn beside_madplaned() -> Option<Self> {
+        let beside = std::path::Path::new(env!("CARGO_BIN_EXE_madctl")).with_file_name("madplaned");
+        present("madplaned", beside.is_file(), "cargo build -p madplane-dataplane").then(Self::new)
     }
 
     /// One that other users may look into, with a madctl that they may execute; `None`, with a word, without root.
@@ -175,6 +191,15 @@ impl Bed {
 }
 
 /// A connection to madctld.
+/// Stops the plane with the test, whatever the test did.
+pub struct Running<'a>(pub &'a Bed);
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.madctl(&["down"]);
+    }
+}
+
 pub struct Admin {
     pub stream: UnixStream,
     reader: BufReader<UnixStream>,
