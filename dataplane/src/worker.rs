@@ -150,16 +150,15 @@ impl Worker {
     fn refresh_routes(&mut self) {
         let Some(routes) = &mut self.routes else { return };
         let applied = routes.refresh(&mut self.shard, &mut self.egress.acl);
-        let block = self.telemetry.status().worker(self.index);
         let asked = applied.and_then(|_| routes.tuning(self.index));
         let tenants_moved = routes.tenants_moved();
         let (retries, refused) = routes.mishaps();
-        block.table_retries.store(retries, Ordering::Relaxed);
-        block.table_refused.store(refused, Ordering::Relaxed);
         if let Some(asked) = asked.filter(|asked| *asked != self.asked) {
             self.follow(&asked);
         }
         let block = self.telemetry.status().worker(self.index);
+        block.table_retries.store(retries, Ordering::Relaxed);
+        block.table_refused.store(refused, Ordering::Relaxed);
         if let Some(generation) = applied {
             block.applied_ns.store(monotonic_ns(), Ordering::Relaxed);
             // control looks at the generation first: the time is that of this generation

@@ -142,6 +142,20 @@ fn a_published_tuning_reaches_a_sleeper_when_it_is_rung_and_shows() {
 }
 
 #[test]
+fn what_a_table_asked_for_ends_with_that_table() {
+    let mut stand = Stand::with("mode=interrupt", false);
+    let generation = stand.tune("mode=adaptive");
+    stand.wait_for(generation, PATIENCE);
+    assert!(stand.shown().contains("mode=adaptive"));
+    stand.replace_table();
+    let generation = stand.tune("");
+    stand.wait_for(generation, PATIENCE);
+    stand.exchange(10, 1, PATIENCE);
+    assert!(stand.shown().contains("mode=interrupt"), "{}", stand.shown());
+    stand.finish();
+}
+
+#[test]
 fn an_idle_worker_sleeps_and_shows_that_it_lives() {
     for tune in ["mode=interrupt", "mode=adaptive"] {
         let stand = Stand::start(tune, false, true);

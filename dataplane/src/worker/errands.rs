@@ -4,7 +4,6 @@
 //! in the report, so that housekeeping frees it.
 
 use madplane_engine::PinnedRoute;
-use madplane_shm::tuning::TuningPatch;
 
 use super::{SessionIn, Worker};
 use crate::orders::{Order, Report};
@@ -66,7 +65,6 @@ impl Worker {
                 view.make_room(&mut self.shard);
                 self.egress.route_counters = Some(view.counters().clone());
                 self.routes = Some(view);
-                self.asked = TuningPatch::default();
                 Report::Replaced(former)
             }
             Order::ShareCore(shares) => {

@@ -4,6 +4,7 @@
 //! a hang, which the client's patience turns into a failure.
 #![allow(clippy::unwrap_used, reason = "this is a test")]
 
+use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -57,7 +58,7 @@ pub(crate) struct Stand {
     table: RoutePublisher,
     asked: u64,
     answered: u64,
-    _directory: tempfile::TempDir,
+    directory: tempfile::TempDir,
 }
 
 impl Stand {
@@ -72,11 +73,7 @@ impl Stand {
         let plan = FabricPlan::new(&topology, &FabricOptions { shards: 1 }).unwrap();
         let directory = tempfile::tempdir().unwrap();
         let status = Status::create(&directory.path().join("status"), Incarnation::default()).unwrap();
-        let path = directory.path().join("table");
-        let options = TableOptions { routes: 16, tenants: 4 };
-        let table = RoutePublisher::create(&path, options, Incarnation::default()).unwrap();
-        let counters = RouteCounters::create(&directory.path().join("routes"), 16, Incarnation::default());
-        let view = RouteView::new(TableReader::open(&path).unwrap(), Arc::new(counters.unwrap()), true);
+        let (table, view) = fresh_table(&directory.path().join("first"));
         let (desk, orders) = order_rings(Arc::new(Doorbell::create().unwrap()));
         let worker_bell = WorkerBell::create().unwrap();
         let mut worker =
@@ -105,7 +102,7 @@ impl Stand {
             table,
             asked: 0,
             answered: 0,
-            _directory: directory,
+            directory,
         };
         let spec = AgentSpec { mgmt_class: class::SUBN_DIRECTED, class_version: 1, ..AgentSpec::default() };
         for order in [
@@ -194,6 +191,13 @@ impl Stand {
         generation
     }
 
+    /// Gives the worker another table, which asks for nothing yet.
+    pub(crate) fn replace_table(&mut self) {
+        let (table, view) = fresh_table(&self.directory.path().join("second"));
+        self.table = table;
+        assert!(matches!(self.order(Order::Routes(Box::new(view))), Report::Replaced(Some(_))));
+    }
+
     /// Waits until the worker says that it has a generation.
     pub(crate) fn wait_for(&self, generation: u64, patience: Duration) {
         let mut watch = Watch::new(patience, "the worker does not follow the table");
@@ -221,6 +225,15 @@ impl Stand {
         let count = |counter: &Counter| (*counter, block.counters[*counter as usize].load(Ordering::Relaxed));
         Counted(Counter::ALL.iter().map(count).collect())
     }
+}
+
+/// An empty table in a folder of its own, and a view of it.
+fn fresh_table(folder: &Path) -> (RoutePublisher, RouteView) {
+    std::fs::create_dir(folder).unwrap();
+    let (path, options) = (folder.join("table"), TableOptions { routes: 16, tenants: 4 });
+    let table = RoutePublisher::create(&path, options, Incarnation::default()).unwrap();
+    let counters = RouteCounters::create(&folder.join("routes"), 16, Incarnation::default()).unwrap();
+    (table, RouteView::new(TableReader::open(&path).unwrap(), Arc::new(counters), true))
 }
 
 fn patch(text: &str) -> TuningPatch {
