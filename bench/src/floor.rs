@@ -153,6 +153,35 @@ pub fn eventfd_ping_pong(cores: Cores, count: u32) -> Result<Distribution, Bench
     Ok(times)
 }
 
+/// Floors measured in turns with something else, once a round.
+#[derive(Debug, Default)]
+pub struct Floors {
+    transfers: Vec<Summary>,
+    wakes: Vec<Summary>,
+}
+
+impl Floors {
+    /// Measures both; whatever polls on these cores has to be held still meanwhile.
+    ///
+    /// # Errors
+    /// As [`ping_pong`] and [`eventfd_ping_pong`].
+    pub fn sample(&mut self, cores: Cores, count: u32) -> Result<(), BenchError> {
+        self.transfers.push(ping_pong(cores, count)?.summary(None));
+        self.wakes.push(eventfd_ping_pong(cores, count / 10)?.summary(None));
+        Ok(())
+    }
+
+    /// The bare transfer as a record of the scenario `bench`.
+    pub fn transfer(&self, bench: &str) -> Record {
+        Record::from_rounds(bench, "floor: 256 bytes there and back", "ns", &self.transfers)
+    }
+
+    /// The bare wake-up as a record of the scenario `bench`.
+    pub fn wake(&self, bench: &str) -> Record {
+        Record::from_rounds(bench, "floor: eventfd there and back", "ns", &self.wakes)
+    }
+}
+
 /// The scenario.
 ///
 /// # Errors

@@ -13,8 +13,11 @@ use serde::{Deserialize, Serialize};
 /// Longest time that a [`Distribution`] can hold: one minute.
 const LONGEST_NS: u64 = 60_000_000_000;
 
+/// Points of a [`Distribution::curve`] per halving of what is left above them.
+const CURVE_TICKS: u32 = 4;
+
 /// Times of one round, in nanoseconds, to three digits.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Distribution {
     histogram: Histogram<u64>,
 }
@@ -51,7 +54,28 @@ impl Distribution {
         self.histogram.value_at_quantile(quantile)
     }
 
-    /// The customary percentiles, and the rate if `elapsed` is given.
+    /// Adds all times of another distribution.
+    ///
+    /// # Panics
+    /// Never: all distributions have the same bounds.
+    pub fn merge(&mut self, other: &Self) {
+        self.histogram.add(&other.histogram).expect("the bounds are the same");
+    }
+
+    /// Time by quantile, finer towards 1: what a percentile plot draws.
+    pub fn curve(&self) -> Vec<(f64, u64)> {
+        self.histogram
+            .iter_quantiles(CURVE_TICKS)
+            .map(|step| (step.quantile_iterated_to(), step.value_iterated_to()))
+            .collect()
+    }
+
+    /// The histogram itself, for its log.
+    pub fn histogram(&self) -> &Histogram<u64> {
+        &self.histogram
+    }
+
+    /// The customary percentiles, mean and standard deviation, and the rate if `elapsed` is given.
     pub fn summary(&self, elapsed: Option<Duration>) -> Summary {
         let at = |quantile| self.quantile(quantile) as f64;
         let mut values = BTreeMap::from([
@@ -60,6 +84,8 @@ impl Distribution {
             ("p99".to_owned(), at(0.99)),
             ("p99.9".to_owned(), at(0.999)),
             ("max".to_owned(), self.histogram.max() as f64),
+            ("mean".to_owned(), self.histogram.mean()),
+            ("sd".to_owned(), self.histogram.stdev()),
         ]);
         if let Some(elapsed) = elapsed {
             values.insert("per_second".to_owned(), self.count() as f64 / elapsed.as_secs_f64());

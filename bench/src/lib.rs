@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`harness`] | distributions, rounds, spread; check first, warm up, interleave |
 //! | [`report`] | result lines (JSON) and their table; comparison of two files |
+//! | [`hdr_log`] | the distributions as an HdrHistogram log |
 //! | [`machine`] | what the numbers were measured on; placing threads |
 //! | [`scenario`] | the list of what can be run |
 //! | [`check`] | the bars of the project against results |
@@ -13,7 +14,7 @@
 //! | [`tables`] | a route table written by the measuring process |
 //! | [`load`] | clients that check every answer: one at a time, or many in flight |
 //! | [`solo`] | a worker driven on the caller's thread, without a second core |
-//! | [`floor`], [`raw`], [`libibmad`], [`bringup`], [`pinned`], [`table`], [`reserved`] | the scenarios |
+//! | [`floor`], [`raw`], [`libibmad`], [`bringup`], [`pinned`], [`table`], [`reserved`], [`route_types`], [`modes`], [`peers`], [`throughput`], [`rings`], [`seqlock`], [`engine`] | the scenarios |
 //! | [`ffi`] | the stock libibmad, loaded at run time |
 //! | [`count_alloc`] | an allocator that counts |
 //!
@@ -25,15 +26,21 @@ pub mod bringup;
 pub mod by_lid;
 pub mod check;
 pub mod count_alloc;
+pub mod engine;
 pub mod error;
 pub mod fabrics;
 pub mod ffi;
 pub mod floor;
 pub mod harness;
+pub mod hdr_log;
 pub mod ibsim;
 pub mod libibmad;
 pub mod load;
 pub mod machine;
+pub mod modes;
+pub mod open_loop;
+pub mod page;
+pub mod peers;
 pub mod pinned;
 pub mod plane;
 pub mod process;
@@ -41,10 +48,14 @@ pub mod programs;
 pub mod raw;
 pub mod report;
 pub mod reserved;
+pub mod rings;
+pub mod route_types;
 pub mod scenario;
+pub mod seqlock;
 pub mod solo;
 pub mod subnet;
 pub mod table;
 pub mod tables;
+pub mod throughput;
 
 pub use error::BenchError;

@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use serde::{Deserialize, Serialize};
 
 use crate::error::BenchError;
-use crate::harness::{Spread, Summary};
+use crate::harness::{Distribution, Spread, Summary};
 use crate::machine::Environment;
 
 /// One line of a result file.
@@ -38,6 +38,15 @@ pub struct Record {
     /// What a reader of the number has to know.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub note: String,
+    /// What the case was, for those who group and draw: `mode`, `load`, `hops`, `depth`, ...
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+    /// Time by quantile over all rounds.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub curve: Vec<(f64, u64)>,
+    /// The times of all rounds; only while the program runs, and in the log of `--log`.
+    #[serde(skip)]
+    pub times: Option<Distribution>,
 }
 
 /// A bar from the project's budget.
@@ -87,7 +96,25 @@ impl Record {
             metrics,
             bars: Vec::new(),
             note: String::new(),
+            labels: BTreeMap::new(),
+            curve: Vec::new(),
+            times: None,
         }
+    }
+
+    /// Says what the case was.
+    #[must_use]
+    pub fn labelled(mut self, label: &str, value: impl ToString) -> Self {
+        self.labels.insert(label.to_owned(), value.to_string());
+        self
+    }
+
+    /// Keeps the times of all rounds, as a curve and for the log.
+    #[must_use]
+    pub fn distributed(mut self, times: Distribution) -> Self {
+        self.curve = times.curve();
+        self.times = Some(times);
+        self
     }
 
     /// Adds a metric.

@@ -1,8 +1,15 @@
 //! What can be run.
 
+use std::time::Duration;
+
+use madplane_shm::tuning::Mode;
+
 use crate::error::BenchError;
 use crate::report::Record;
-use crate::{bringup, floor, libibmad, pinned, raw, reserved, solo, table};
+use crate::{
+    bringup, engine, floor, libibmad, modes, peers, pinned, raw, reserved, rings, route_types, seqlock, solo,
+    table, throughput,
+};
 
 /// How much to run; zero or `None` means the scenario's own default.
 #[derive(Debug, Clone, Default)]
@@ -15,12 +22,25 @@ pub struct Options {
     pub fabric: Option<String>,
     /// The small variant.
     pub quick: bool,
+    /// Time that the scenario may take in all; it shares that among its cases and rounds.
+    pub duration: Option<Duration>,
+    /// Modes of the worker to measure in; empty for the scenario's own.
+    pub modes: Vec<Mode>,
 }
 
 impl Options {
     /// Rounds, or the scenario's default.
     pub fn rounds_or(&self, default: u32) -> u32 {
         if self.rounds == 0 { default } else { self.rounds }
+    }
+
+    /// Time for one of `parts` equal parts of the scenario, or `default` for it; a tenth of that for the small variant.
+    pub fn part_of(&self, parts: u32, default: Duration) -> Duration {
+        match (self.duration, self.quick) {
+            (Some(all), _) => all / parts.max(1),
+            (None, true) => default / 10,
+            (None, false) => default,
+        }
     }
 
     /// Measurements per round, or the scenario's default; a tenth of it for the small variant.
@@ -96,6 +116,37 @@ pub const ALL: &[Scenario] = &[
         name: "reserved",
         about: "a reserved session among sixteen that flood: its latency against idle, and what the others get",
         run: reserved::run,
+    },
+    Scenario {
+        name: "route-types",
+        about: "LID, directed, pinned and cached routing over 1, 2, 4 and 6 hops: mean and deviation, percentiles",
+        run: route_types::run,
+    },
+    Scenario {
+        name: "modes",
+        about: "polling, interrupt and adaptive under an open load of 0 to all a client can send: latency, processor time, wake-ups",
+        run: modes::run,
+    },
+    Scenario {
+        name: "peers",
+        about: "the same work on ibsim: libibmad, ibnetdiscover, OpenSM",
+        run: peers::run,
+    },
+    Scenario {
+        name: "throughput",
+        about: "directed SMPs of 1 to 6 hops in flight, mixed classes, Get and Set; sessions and workers",
+        run: throughput::run,
+    },
+    Scenario { name: "rings", about: "the slot ring beside ringbuf, crossbeam and rtrb", run: rings::run },
+    Scenario {
+        name: "seqlock",
+        about: "what reading and publishing under the sequence lock costs",
+        run: seqlock::run,
+    },
+    Scenario {
+        name: "engine",
+        about: "the engine alone: one MAD through validation, routing and agents",
+        run: engine::run,
     },
 ];
 

@@ -7,14 +7,17 @@
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum};
+use madplane_bench::hdr_log::to_hdr_log;
 use madplane_bench::libibmad::Probe;
 use madplane_bench::machine::Environment;
 use madplane_bench::programs::peers_required;
 use madplane_bench::report::{Line, Record, compare, from_json_lines, to_json_lines, to_text};
 use madplane_bench::scenario::{self, Options};
 use madplane_bench::{BenchError, check};
+use madplane_shm::tuning::{Mode, Parameter};
 
 /// Measures a plane, checks every answer, and compares.
 #[derive(Debug, Parser)]
@@ -81,12 +84,21 @@ struct RunArguments {
     /// The small variant.
     #[arg(long)]
     quick: bool,
+    /// Time that each scenario may take in all, in seconds; 0 for its default.
+    #[arg(long, default_value_t = 0.0, value_parser = parse_seconds)]
+    duration: f64,
+    /// Modes of the worker to measure in: polling, interrupt, adaptive; may be repeated.
+    #[arg(long, value_delimiter = ',', value_parser = parse_mode)]
+    mode: Vec<Mode>,
     /// How to print.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
     /// Also write the JSON lines to this file.
     #[arg(long)]
     output: Option<PathBuf>,
+    /// Write the distributions as an HdrHistogram log to this file.
+    #[arg(long)]
+    log: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -98,6 +110,17 @@ enum Format {
 fn parse_guid(text: &str) -> Result<u64, String> {
     let digits = text.strip_prefix("0x").ok_or("a GUID starts with 0x")?;
     u64::from_str_radix(digits, 16).map_err(|error| error.to_string())
+}
+
+fn parse_mode(text: &str) -> Result<Mode, String> {
+    let number = Parameter::Mode.parse(text).map_err(|error| error.to_string())?;
+    Mode::from_number(number).ok_or_else(|| "no such mode".to_owned())
+}
+
+fn parse_seconds(text: &str) -> Result<f64, String> {
+    let seconds: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
+    // a day; also keeps `Duration::from_secs_f64` from failing
+    if (0.0..=86_400.0).contains(&seconds) { Ok(seconds) } else { Err("0 to 86400 seconds".to_owned()) }
 }
 
 fn main() -> ExitCode {
@@ -161,6 +184,10 @@ fn read(path: &PathBuf) -> Result<Vec<Line>, BenchError> {
     from_json_lines(&text)
 }
 
+fn write(path: &PathBuf, text: &str) -> Result<(), BenchError> {
+    std::fs::write(path, text).map_err(|e| BenchError::io(path.display().to_string(), e))
+}
+
 fn print(text: &str) -> Result<(), BenchError> {
     std::io::stdout().write_all(text.as_bytes()).map_err(|e| BenchError::io("standard output", e))
 }
@@ -182,6 +209,8 @@ fn measure(names: &[String], arguments: &RunArguments) -> Result<(Environment, V
         count: arguments.count,
         fabric: arguments.fabric.clone(),
         quick: arguments.quick,
+        duration: (arguments.duration > 0.0).then(|| Duration::from_secs_f64(arguments.duration)),
+        modes: arguments.mode.clone(),
     };
     let mut records: Vec<Record> = Vec::new();
     for scenario in scenarios {
@@ -195,7 +224,10 @@ fn measure(names: &[String], arguments: &RunArguments) -> Result<(Environment, V
     }
     if let Some(path) = &arguments.output {
         let json = to_json_lines(&environment, &records);
-        std::fs::write(path, &json).map_err(|e| BenchError::io(path.display().to_string(), e))?;
+        write(path, &json)?;
+    }
+    if let Some(path) = &arguments.log {
+        write(path, &to_hdr_log(&environment, &records)?)?;
     }
     Ok((environment, records))
 }
