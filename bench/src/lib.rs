@@ -7,6 +7,7 @@
 //! | [`hdr_log`] | the distributions as an HdrHistogram log |
 //! | [`machine`] | what the numbers were measured on; placing threads |
 //! | [`scenario`] | the list of what can be run |
+//! | [`stint`] | how long one thing is measured |
 //! | [`check`] | the bars of the project against results |
 //! | [`plane`], [`ibsim`], [`programs`], [`process`] | the programs that are measured, started and stopped |
 //! | [`fabrics`] | fabrics, their netfiles, directed routes of a wanted length |
@@ -53,6 +54,7 @@ pub mod route_types;
 pub mod scenario;
 pub mod seqlock;
 pub mod solo;
+pub mod stint;
 pub mod subnet;
 pub mod table;
 pub mod tables;
