@@ -1,13 +1,16 @@
 //! The bars of the project, in one table, against measured results.
 //!
 //! A [`Goal`] names a metric of a record, or the bar that a scenario has put on it, and a limit. What was not measured is
-//! short like what is too slow. Limits live here and in the scenarios' own bars, never in tests. Pure, any thread.
+//! short like what is too slow. What falls short is shown with the floor that was measured beside it. Limits live here and in the scenarios' own bars, never in tests. Pure, any thread.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
 
-use crate::report::{Line, Record};
+use crate::error::BenchError;
+use crate::harness::Spread;
+use crate::report::{Line, Record, latest, number};
 
 /// Version of [`Verdicts`] as JSON.
 pub const VERSION: u32 = 1;
@@ -229,6 +232,15 @@ pub struct Verdict {
     pub case: String,
     /// Whether the limit is kept.
     pub pass: bool,
+    /// Lowest and highest round, if the value is the median over several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rounds: Option<(f64, f64)>,
+    /// Floors of the same scenario by case: median of the p50, nanoseconds.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub floors: BTreeMap<String, f64>,
+    /// What a reader of the value has to know.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub note: String,
 }
 
 /// How all goals stand. Fields are append-only.
@@ -244,10 +256,28 @@ pub struct Verdicts {
     pub bars: Vec<Verdict>,
 }
 
+/// The goals of an issue, or all.
+///
+/// # Errors
+/// [`BenchError::Usage`] if the issue asks for none.
+pub fn goals(issue: Option<u32>) -> Result<Vec<Goal>, BenchError> {
+    let goals: Vec<Goal> =
+        GOALS.iter().filter(|goal| issue.is_none_or(|issue| issue == goal.issue)).copied().collect();
+    if goals.is_empty() {
+        let issues: BTreeSet<String> = GOALS.iter().map(|goal| goal.issue.to_string()).collect();
+        let issues = issues.into_iter().collect::<Vec<_>>().join(", ");
+        return Err(BenchError::Usage(format!(
+            "no bars of issue {}; there are bars of {issues}",
+            issue.unwrap_or(0)
+        )));
+    }
+    Ok(goals)
+}
+
 /// Scenarios that have to be run, in the order of the goals.
-pub fn scenarios() -> Vec<&'static str> {
-    let mut names: Vec<&str> = Vec::new();
-    for goal in GOALS {
+pub fn scenarios(goals: &[Goal]) -> Vec<&'static str> {
+    let mut names: Vec<&'static str> = Vec::new();
+    for goal in goals {
         if !names.contains(&goal.bench) {
             names.push(goal.bench);
         }
@@ -261,12 +291,14 @@ impl Goal {
     }
 
     /// The worst number and its case.
-    fn judge(&self, records: &[Record]) -> Verdict {
+    fn judge(&self, records: &[&Record]) -> Verdict {
         let found = records
             .iter()
             .filter(|record| record.bench == self.bench && record.case.starts_with(self.case))
-            .filter_map(|record| Some((self.measure.of(record)?, record.case.as_str())));
+            .filter_map(|record| Some((self.measure.of(record)?, *record)));
         let worst = found.reduce(|a, b| if (a.0 > b.0) == self.at_most { a } else { b });
+        let record = worst.map(|(_, record)| record);
+        let floors = records.iter().filter(|record| record.bench == self.bench);
         Verdict {
             name: self.name.to_owned(),
             issue: self.issue,
@@ -274,11 +306,21 @@ impl Goal {
             limit: self.limit,
             at_most: self.at_most,
             value: worst.map(|(value, _)| value),
-            case: worst.map_or_else(String::new, |(_, case)| case.to_owned()),
+            case: record.map_or_else(String::new, |record| record.case.clone()),
             pass: worst.is_some_and(|(value, _)| self.holds(value)),
+            rounds: record.and_then(|record| self.measure.rounds_of(record)),
+            floors: floors
+                .filter(|record| record.case.starts_with(FLOOR))
+                .map(|record| (record.case.trim_start_matches(FLOOR).trim().to_owned(), record.median("p50")))
+                .filter(|(_, p50)| p50.is_finite())
+                .collect(),
+            note: record.map_or_else(String::new, |record| record.note.clone()),
         }
     }
 }
+
+/// What the cases of floors begin with.
+const FLOOR: &str = "floor:";
 
 impl Measure {
     fn of(self, record: &Record) -> Option<f64> {
@@ -288,42 +330,63 @@ impl Measure {
         };
         value.is_finite().then_some(value)
     }
+
+    fn rounds_of(self, record: &Record) -> Option<(f64, f64)> {
+        let Self::Metric(name) = self else { return None };
+        let spread: &Spread = record.metrics.get(name)?;
+        (spread.rounds.len() > 1).then_some((spread.low, spread.high))
+    }
 }
 
-/// Holds all goals against the records of `lines`; of two with the same case the later counts.
-pub fn check(lines: &[Line]) -> Verdicts {
-    let mut records: Vec<Record> = Vec::new();
-    for line in lines {
-        let Line::Result(record) = line else { continue };
-        match records.iter_mut().find(|known| known.bench == record.bench && known.case == record.case) {
-            Some(known) => known.clone_from(record),
-            None => records.push(record.clone()),
-        }
-    }
-    let bars: Vec<Verdict> = GOALS.iter().map(|goal| goal.judge(&records)).collect();
+/// Holds goals against the records of `lines`; of two with the same case the later counts.
+pub fn check(goals: &[Goal], lines: &[Line]) -> Verdicts {
+    let records = latest(lines);
+    let bars: Vec<Verdict> = goals.iter().map(|goal| goal.judge(&records)).collect();
     let passed = bars.iter().filter(|bar| bar.pass).count();
     Verdicts { version: VERSION, passed, short: bars.len() - passed, bars }
 }
 
-/// The table for people.
+/// The table for people: a line per goal, and below one that falls short what there is to know about it.
 pub fn to_text(verdicts: &Verdicts) -> String {
     let mut out = String::new();
     for bar in &verdicts.bars {
         let sign = if bar.at_most { "<=" } else { ">=" };
-        let value = bar.value.map_or_else(|| "not measured".to_owned(), crate::report::number);
+        let value = bar.value.map_or_else(|| "not measured".to_owned(), number);
         let verdict = if bar.pass { "pass" } else { "SHORT" };
         let _ = writeln!(
             out,
             "{verdict:<6} {:<16} {value:>14} {sign} {:<9} #{} {}{}",
             bar.name,
-            crate::report::number(bar.limit),
+            number(bar.limit),
             bar.issue,
             bar.what,
             if bar.case.is_empty() { String::new() } else { format!(" [{}]", bar.case) },
         );
+        if !bar.pass && bar.value.is_some() {
+            for line in bar.remarks() {
+                let _ = writeln!(out, "       {line}");
+            }
+        }
     }
     let _ = writeln!(out, "{} pass, {} short", verdicts.passed, verdicts.short);
     out
+}
+
+impl Verdict {
+    /// The spread of the value, the floors beside it, and its note, as far as there are any.
+    pub fn remarks(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        if let Some((low, high)) = self.rounds {
+            lines.push(format!("rounds from {} to {}", number(low), number(high)));
+        }
+        for (floor, p50) in &self.floors {
+            lines.push(format!("floor beside it, {floor}: {} ns", number(*p50)));
+        }
+        if !self.note.is_empty() {
+            lines.push(format!("note: {}", self.note));
+        }
+        lines
+    }
 }
 
 #[cfg(test)]
@@ -341,7 +404,7 @@ mod tests {
 
     #[test]
     fn what_was_not_measured_is_short() {
-        let verdicts = check(&[]);
+        let verdicts = check(GOALS, &[]);
         assert_eq!((verdicts.passed, verdicts.short), (0, GOALS.len()));
         assert!(verdicts.bars.iter().all(|bar| bar.value.is_none() && !bar.pass));
         assert!(to_text(&verdicts).contains("not measured"));
@@ -356,7 +419,7 @@ mod tests {
             record("pinned", "engine, SMP, 1 hops", "tables_over_uncached", 1.5),
             record("table-whole", "65,536 routes, all changed, one worker", "resync_ms", 5.1),
         ];
-        let verdicts = check(&lines);
+        let verdicts = check(GOALS, &lines);
         let pinned = bar(&verdicts, "pinned_uncached");
         assert_eq!(
             (pinned.value, pinned.case.as_str(), pinned.pass),
@@ -371,15 +434,44 @@ mod tests {
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), GOALS.len());
-        for name in scenarios() {
+        for name in scenarios(GOALS) {
             assert!(crate::scenario::find(name).is_ok(), "{name}");
         }
     }
 
     #[test]
     fn verdicts_are_read_back_as_they_were_written() {
-        let verdicts = check(&[record("table", "look at an unchanged table", "burst_1_ns", 0.5)]);
+        let verdicts = check(GOALS, &[record("table", "look at an unchanged table", "burst_1_ns", 0.5)]);
         let text = serde_json::to_string(&verdicts).unwrap();
         assert_eq!(serde_json::from_str::<Verdicts>(&text).unwrap(), verdicts);
+    }
+
+    #[test]
+    fn what_falls_short_is_shown_with_its_spread_its_floor_and_its_note() {
+        let rounds = [90.0, 100.0, 120.0].map(|value| Summary::of("ns_per_hop", value));
+        let slope = Record::from_rounds("raw", "one more hop, there and back", "ns", &rounds);
+        let lines = [
+            record("raw", "floor: 256 bytes there and back", "p50", 440.0),
+            record("libibmad", "floor: of somebody else", "p50", 1.0),
+            Line::Result(slope.noting("a slow day")),
+        ];
+        let text = to_text(&check(GOALS, &lines));
+        for part in [
+            "rounds from 90.0 to 120.0\n",
+            "floor beside it, 256 bytes there and back: 440.0 ns\n",
+            "note: a slow day\n",
+        ] {
+            assert!(text.contains(part), "{text}");
+        }
+        assert!(!text.contains("somebody else"), "{text}");
+    }
+
+    #[test]
+    fn only_the_bars_of_one_issue_are_held() {
+        let goals = goals(Some(3)).unwrap();
+        assert!(goals.len() < GOALS.len() && goals.iter().all(|goal| goal.issue == 3));
+        assert_eq!(check(&goals, &[]).short, goals.len());
+        let error = super::goals(Some(77)).unwrap_err().to_string();
+        assert!(error.contains("issue 77") && error.contains("2, 3"), "{error}");
     }
 }

@@ -1,6 +1,7 @@
 //! Results as JSON lines and as a table, and the comparison of two result files.
 //!
-//! A file starts with an [`Environment`] line; every other line is a [`Record`]. Fields are append-only. Pure, any thread.
+//! A file starts with an [`Environment`] line; every other line is a [`Record`] or, once per scenario, an [`Outcome`]. Fields
+//! are append-only. Pure, any thread.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -9,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::BenchError;
 use crate::harness::{Distribution, Spread, Summary};
-use crate::machine::Environment;
+use crate::machine::{Environment, RESULT_VERSION};
 
 /// One line of a result file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -19,6 +20,60 @@ pub enum Line {
     Environment(Environment),
     /// One case.
     Result(Record),
+    /// How a scenario ended; follows its cases.
+    Outcome(Outcome),
+}
+
+/// How a scenario ended.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// Scenario.
+    pub bench: String,
+    /// Whether there are cases.
+    pub status: Status,
+    /// Why there are none; empty if there are.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+    /// How long it took, seconds.
+    pub elapsed_s: f64,
+}
+
+/// Whether a scenario has cases.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Status {
+    /// It has.
+    Measured,
+    /// A peer is missing.
+    Skipped,
+    /// It broke off.
+    Failed,
+}
+
+/// What a run has given so far.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Results {
+    /// What it is measured on.
+    pub environment: Environment,
+    /// The cases of all scenarios, in the order in which they ran.
+    pub records: Vec<Record>,
+    /// How the scenarios ended.
+    pub outcomes: Vec<Outcome>,
+}
+
+impl Results {
+    /// The lines of a result file: the cases of each scenario, then how it ended.
+    pub fn lines(&self) -> Vec<Line> {
+        let mut lines = vec![Line::Environment(self.environment.clone())];
+        let ended = |record: &&Record| self.outcomes.iter().any(|outcome| outcome.bench == record.bench);
+        for outcome in &self.outcomes {
+            let cases = self.records.iter().filter(|record| record.bench == outcome.bench);
+            lines.extend(cases.cloned().map(Line::Result));
+            lines.push(Line::Outcome(outcome.clone()));
+        }
+        lines.extend(self.records.iter().filter(|record| !ended(record)).cloned().map(Line::Result));
+        lines
+    }
 }
 
 /// What one case of a scenario gave.
@@ -150,38 +205,65 @@ impl Record {
 }
 
 /// Writes a result file.
-pub fn to_json_lines(environment: &Environment, records: &[Record]) -> String {
+pub fn to_json_lines(results: &Results) -> String {
     let mut out = String::new();
-    let lines = std::iter::once(Line::Environment(environment.clone()))
-        .chain(records.iter().cloned().map(Line::Result))
-        .filter_map(|line| serde_json::to_string(&line).ok());
-    for line in lines {
+    for line in results.lines().iter().filter_map(|line| serde_json::to_string(line).ok()) {
         out.push_str(&line);
         out.push('\n');
     }
     out
 }
 
-/// Reads a result file.
+/// Reads a result file, or several one after the other.
 ///
 /// # Errors
-/// [`BenchError::Usage`] names the line that is none.
+/// [`BenchError::Usage`] names the line that is none, or is of a newer version.
 pub fn from_json_lines(text: &str) -> Result<Vec<Line>, BenchError> {
     (1..)
         .zip(text.lines())
         .filter(|(_, line)| !line.trim().is_empty())
         .map(|(number, line)| {
+            // the version first: what a newer program wrote may not be readable otherwise
+            let newer = serde_json::from_str::<Versioned>(line)
+                .ok()
+                .filter(|line| line.kind == "environment" && line.version > RESULT_VERSION);
+            if let Some(Versioned { version, .. }) = newer {
+                return Err(BenchError::Usage(format!(
+                    "line {number} is of version {version}, this program reads up to {RESULT_VERSION}"
+                )));
+            }
             serde_json::from_str(line)
                 .map_err(|error| BenchError::Usage(format!("line {number} is no result: {error}")))
         })
         .collect()
 }
 
+/// As much of a line as all versions have.
+#[derive(Debug, Deserialize)]
+struct Versioned {
+    kind: String,
+    #[serde(default)]
+    version: u32,
+}
+
+/// The records of all lines; of two with the same case the later, at the place of the earlier.
+pub fn latest(lines: &[Line]) -> Vec<&Record> {
+    let mut records: Vec<&Record> = Vec::new();
+    for line in lines {
+        let Line::Result(record) = line else { continue };
+        match records.iter_mut().find(|known| known.bench == record.bench && known.case == record.case) {
+            Some(known) => *known = record,
+            None => records.push(record),
+        }
+    }
+    records
+}
+
 /// Writes results for people.
-pub fn to_text(environment: &Environment, records: &[Record]) -> String {
-    let mut out = format!("# {environment}\n");
+pub fn to_text(results: &Results) -> String {
+    let mut out = format!("# {}\n", results.environment);
     let mut bench = "";
-    for record in records {
+    for record in &results.records {
         if record.bench != bench {
             bench = &record.bench;
             let _ = writeln!(out, "\n{bench}");
@@ -216,6 +298,10 @@ pub fn to_text(environment: &Environment, records: &[Record]) -> String {
             let _ = writeln!(out, "    note: {}", record.note);
         }
     }
+    for outcome in results.outcomes.iter().filter(|outcome| outcome.status != Status::Measured) {
+        let how = if outcome.status == Status::Skipped { "skipped" } else { "FAILED" };
+        let _ = writeln!(out, "\n{}\n  {how}: {}", outcome.bench, outcome.reason);
+    }
     out
 }
 
@@ -248,7 +334,7 @@ pub fn compare(before: &[Line], after: &[Line]) -> String {
             .iter()
             .filter_map(|line| match line {
                 Line::Result(record) => Some(record.clone()),
-                Line::Environment(_) => None,
+                Line::Environment(_) | Line::Outcome(_) => None,
             })
             .collect()
     };
@@ -296,9 +382,50 @@ mod tests {
     fn a_result_file_is_read_back_as_it_was_written() {
         let environment = Environment { cpu_model: "x".to_owned(), ..Environment::default() };
         let records = vec![record(&[1.0, 2.0, 3.0]).held_to(Bar::at_most("ratio", 1.5, 1.6)).noting("n")];
-        let lines = from_json_lines(&to_json_lines(&environment, &records)).unwrap();
-        assert_eq!(lines, [Line::Environment(environment), Line::Result(records[0].clone())]);
-        assert!(from_json_lines("{\"kind\":\"result\"}").is_err());
+        let ended = |bench: &str, status, reason: &str| Outcome {
+            bench: bench.to_owned(),
+            status,
+            reason: reason.to_owned(),
+            elapsed_s: 1.5,
+        };
+        let outcomes = vec![
+            ended("peers", Status::Skipped, "ibsim is not installed"),
+            ended("raw", Status::Measured, ""),
+            ended("table", Status::Failed, "no answer"),
+        ];
+        let results = Results { environment, records, outcomes };
+        let lines = from_json_lines(&to_json_lines(&results)).unwrap();
+        assert_eq!(lines, results.lines());
+        let kinds: Vec<_> = lines
+            .iter()
+            .map(|line| match line {
+                Line::Environment(_) => "environment",
+                Line::Result(record) => &record.bench,
+                Line::Outcome(_) => "outcome",
+            })
+            .collect();
+        assert_eq!(kinds, ["environment", "outcome", "raw", "outcome", "outcome"]);
+        let text = to_text(&results);
+        assert!(text.contains("skipped: ibsim is not") && text.contains("FAILED: no answer"), "{text}");
+    }
+
+    #[test]
+    fn a_line_that_is_none_is_named_and_so_is_a_newer_version() {
+        for (text, parts) in [
+            ("\n{\"kind\":\"result\"}", ["line 2", "is no result"]),
+            ("{\"kind\":\"bogus\"}", ["line 1", "is no result"]),
+            ("hello", ["line 1", "is no result"]),
+            ("{\"kind\":\"environment\",\"version\":99,\"moon\":1}", ["version 99", "up to 2"]),
+        ] {
+            let error = from_json_lines(text).unwrap_err().to_string();
+            assert!(parts.iter().all(|part| error.contains(part)), "{error}");
+        }
+    }
+
+    #[test]
+    fn cases_of_a_scenario_that_has_not_ended_are_kept() {
+        let results = Results { records: vec![record(&[1.0])], ..Results::default() };
+        assert_eq!(results.lines().len(), 2);
     }
 
     #[test]
@@ -314,7 +441,8 @@ mod tests {
     fn a_bar_says_which_way_is_good() {
         assert!(Bar::at_most("a", 1.6, 1.6).is_met() && !Bar::at_most("a", 1.7, 1.6).is_met());
         assert!(Bar::at_least("a", 15.0, 15.0).is_met() && !Bar::at_least("a", 14.9, 15.0).is_met());
-        let text = to_text(&Environment::default(), &[record(&[1.0]).held_to(Bar::at_most("r", 2.0, 1.0))]);
+        let records = vec![record(&[1.0]).held_to(Bar::at_most("r", 2.0, 1.0))];
+        let text = to_text(&Results { records, ..Results::default() });
         assert!(text.contains("MISSED"), "{text}");
     }
 }

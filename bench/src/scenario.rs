@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
+use madctl::nearest::hint;
 use madplane_shm::tuning::Mode;
+use serde::Serialize;
 
 use crate::error::BenchError;
+use crate::machine::RESULT_VERSION;
 use crate::report::Record;
 use crate::{
     bringup, engine, floor, libibmad, modes, peers, pinned, raw, reserved, rings, route_types, seqlock, solo,
@@ -54,13 +57,14 @@ impl Options {
 }
 
 /// One scenario.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 pub struct Scenario {
     /// Its name.
     pub name: &'static str,
     /// One line.
     pub about: &'static str,
     /// Runs it.
+    #[serde(skip)]
     pub run: fn(&Options) -> Result<Vec<Record>, BenchError>,
 }
 
@@ -153,10 +157,52 @@ pub const ALL: &[Scenario] = &[
 /// The scenario called `name`.
 ///
 /// # Errors
-/// [`BenchError::Usage`] lists the names.
+/// [`BenchError::Usage`] names the nearest, or lists all.
 pub fn find(name: &str) -> Result<&'static Scenario, BenchError> {
     ALL.iter().find(|scenario| scenario.name == name).ok_or_else(|| {
         let names: Vec<_> = ALL.iter().map(|scenario| scenario.name).collect();
-        BenchError::Usage(format!("no scenario {name:?}; there are {}", names.join(", ")))
+        let hint = hint(name, names.iter().copied());
+        let rest = if hint.is_empty() { format!("; there are {}", names.join(", ")) } else { hint };
+        BenchError::Usage(format!("no scenario {name:?}{rest}"))
     })
+}
+
+/// What there is to run, as JSON.
+#[derive(Debug, Serialize)]
+struct Listing {
+    version: u32,
+    scenarios: &'static [Scenario],
+}
+
+/// All scenarios as JSON.
+///
+/// # Panics
+/// Never: names and sentences can be written as JSON.
+pub fn to_json() -> String {
+    let listing = Listing { version: RESULT_VERSION, scenarios: ALL };
+    serde_json::to_string_pretty(&listing).expect("names and sentences are JSON") + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_name_gets_the_nearest_or_all() {
+        assert_eq!(find("raw").unwrap().name, "raw");
+        let near = find("thruput-x").or(find("troughput")).unwrap_err().to_string();
+        assert!(near.ends_with("did you mean throughput?"), "{near}");
+        let far = find("moebius").unwrap_err().to_string();
+        assert!(ALL.iter().all(|scenario| far.contains(scenario.name)), "{far}");
+    }
+
+    #[test]
+    fn the_listing_has_every_scenario_with_its_sentence() {
+        let listing: serde_json::Value = serde_json::from_str(&to_json()).unwrap();
+        let listed = listing["scenarios"].as_array().unwrap();
+        assert_eq!(listed.len(), ALL.len());
+        for (listed, scenario) in listed.iter().zip(ALL) {
+            assert_eq!((&listed["name"], &listed["about"]), (&scenario.name.into(), &scenario.about.into()));
+        }
+    }
 }

@@ -1,22 +1,25 @@
-//! Runs what the library measures: `list`, `run`, `check`, `compare`, and the child processes that `run` starts.
+//! Runs what the library measures: `list`, `run`, `check`, `compare`, `report`, and the child processes that `run` starts.
 //!
 //! Exit codes: 0 measured (or skipped because a peer is missing), 1 failed with one line on standard error, or `check`
-//! found a bar missed, 2 wrong usage.
+//! found a bar missed, 2 wrong usage. A scenario that fails does not keep the others from being run and written.
 #![forbid(unsafe_code)]
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::panic::catch_unwind;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::{Parser, Subcommand, ValueEnum};
 use madplane_bench::hdr_log::to_hdr_log;
 use madplane_bench::libibmad::Probe;
 use madplane_bench::machine::Environment;
 use madplane_bench::programs::peers_required;
-use madplane_bench::report::{Line, Record, compare, from_json_lines, to_json_lines, to_text};
-use madplane_bench::scenario::{self, Options};
-use madplane_bench::{BenchError, check};
+use madplane_bench::report::{
+    Line, Outcome, Results, Status, compare, from_json_lines, to_json_lines, to_text,
+};
+use madplane_bench::scenario::{self, Options, Scenario};
+use madplane_bench::{BenchError, check, page};
 use madplane_shm::tuning::{Mode, Parameter};
 
 /// Measures a plane, checks every answer, and compares.
@@ -30,7 +33,11 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Lists the scenarios.
-    List,
+    List {
+        /// How to print.
+        #[arg(long, value_enum, default_value_t = Format::Text)]
+        format: Format,
+    },
     /// The floor of this machine; the same as `run floor`.
     Floor(RunArguments),
     /// Runs scenarios.
@@ -46,8 +53,20 @@ enum Command {
         /// Result files of `run`, a later one over an earlier; without them the scenarios are run.
         #[arg(long)]
         from: Vec<PathBuf>,
+        /// Only the bars of this issue.
+        #[arg(long)]
+        issue: Option<u32>,
         #[command(flatten)]
         arguments: RunArguments,
+    },
+    /// Draws result files as one self-contained HTML page.
+    Report {
+        /// Result files of `run`, a later one over an earlier.
+        #[arg(required = true)]
+        files: Vec<PathBuf>,
+        /// Write the page to this file instead of standard output.
+        #[arg(long)]
+        output: Option<PathBuf>,
     },
     /// Compares two result files.
     Compare {
@@ -128,25 +147,33 @@ fn main() -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
-            let _ = writeln!(std::io::stderr(), "madbench: {error}");
+            say(&error.to_string());
             if matches!(error, BenchError::Usage(_)) { ExitCode::from(2) } else { ExitCode::FAILURE }
         }
     }
 }
 
-/// Whether everything that was checked holds.
+/// Whether everything was measured and everything that was checked holds.
 fn execute(command: Command) -> Result<bool, BenchError> {
     match command {
-        Command::List => {
+        Command::List { format: Format::Json } => print(&scenario::to_json())?,
+        Command::List { format: Format::Text } => {
             let lines: Vec<_> = scenario::ALL
                 .iter()
                 .map(|scenario| format!("{:<14} {}", scenario.name, scenario.about))
                 .collect();
             print(&(lines.join("\n") + "\n"))?;
         }
-        Command::Floor(arguments) => run(&["floor".to_owned()], &arguments)?,
-        Command::Run { names, arguments } => run(&names, &arguments)?,
-        Command::Check { from, arguments } => return hold(&from, &arguments),
+        Command::Floor(arguments) => return run(&["floor".to_owned()], &arguments),
+        Command::Run { names, arguments } => return run(&names, &arguments),
+        Command::Check { from, issue, arguments } => return hold(&from, issue, &arguments),
+        Command::Report { files, output } => {
+            let page = page::to_html(&read_all(&files)?);
+            match output {
+                Some(path) => write(&path, &page)?,
+                None => print(&page)?,
+            }
+        }
         Command::Compare { a, b } => print(&compare(&read(&a)?, &read(&b)?))?,
         Command::ProbeLibibmad { device, path, node_guid, count } => {
             let times = Probe { device, path, node_guid, count }.run()?;
@@ -157,18 +184,15 @@ fn execute(command: Command) -> Result<bool, BenchError> {
     Ok(true)
 }
 
-fn hold(from: &[PathBuf], arguments: &RunArguments) -> Result<bool, BenchError> {
-    let mut lines = Vec::new();
-    if from.is_empty() {
-        let names: Vec<String> = check::scenarios().into_iter().map(str::to_owned).collect();
-        let (environment, records) = measure(&names, arguments)?;
-        lines.push(Line::Environment(environment));
-        lines.extend(records.into_iter().map(Line::Result));
-    }
-    for path in from {
-        lines.extend(read(path)?);
-    }
-    let verdicts = check::check(&lines);
+fn hold(from: &[PathBuf], issue: Option<u32>, arguments: &RunArguments) -> Result<bool, BenchError> {
+    let goals = check::goals(issue)?;
+    let lines = if from.is_empty() {
+        let names: Vec<String> = check::scenarios(&goals).into_iter().map(str::to_owned).collect();
+        measure(&names, arguments)?.lines()
+    } else {
+        read_all(from)?
+    };
+    let verdicts = check::check(&goals, &lines);
     print(&match arguments.format {
         Format::Text => check::to_text(&verdicts),
         Format::Json => {
@@ -179,12 +203,18 @@ fn hold(from: &[PathBuf], arguments: &RunArguments) -> Result<bool, BenchError> 
     Ok(verdicts.short == 0)
 }
 
-fn read(path: &PathBuf) -> Result<Vec<Line>, BenchError> {
-    let text = std::fs::read_to_string(path).map_err(|e| BenchError::io(path.display().to_string(), e))?;
-    from_json_lines(&text)
+fn read_all(paths: &[PathBuf]) -> Result<Vec<Line>, BenchError> {
+    let files = paths.iter().map(|path| read(path)).collect::<Result<Vec<_>, _>>()?;
+    Ok(files.into_iter().flatten().collect())
 }
 
-fn write(path: &PathBuf, text: &str) -> Result<(), BenchError> {
+fn read(path: &Path) -> Result<Vec<Line>, BenchError> {
+    let name = path.display();
+    let text = std::fs::read_to_string(path).map_err(|e| BenchError::io(name.to_string(), e))?;
+    from_json_lines(&text).map_err(|error| BenchError::Usage(format!("{name}: {error}")))
+}
+
+fn write(path: &Path, text: &str) -> Result<(), BenchError> {
     std::fs::write(path, text).map_err(|e| BenchError::io(path.display().to_string(), e))
 }
 
@@ -192,18 +222,29 @@ fn print(text: &str) -> Result<(), BenchError> {
     std::io::stdout().write_all(text.as_bytes()).map_err(|e| BenchError::io("standard output", e))
 }
 
-fn run(names: &[String], arguments: &RunArguments) -> Result<(), BenchError> {
-    let (environment, records) = measure(names, arguments)?;
-    match arguments.format {
-        Format::Json => print(&to_json_lines(&environment, &records)),
-        Format::Text => print(&to_text(&environment, &records)),
-    }
+fn say(text: &str) {
+    let _ = writeln!(std::io::stderr(), "madbench: {text}");
 }
 
-/// Runs scenarios and writes the output file, if one is wanted.
-fn measure(names: &[String], arguments: &RunArguments) -> Result<(Environment, Vec<Record>), BenchError> {
-    let scenarios = names.iter().map(|name| scenario::find(name)).collect::<Result<Vec<_>, _>>()?;
-    let environment = Environment::now();
+/// Whether no scenario failed.
+fn run(names: &[String], arguments: &RunArguments) -> Result<bool, BenchError> {
+    let results = measure(names, arguments)?;
+    match arguments.format {
+        Format::Json => print(&to_json_lines(&results))?,
+        Format::Text => print(&to_text(&results))?,
+    }
+    Ok(results.outcomes.iter().all(|outcome| outcome.status != Status::Failed))
+}
+
+/// Runs scenarios; the files that are wanted are written before the first and after each, so that nothing gets lost.
+fn measure(names: &[String], arguments: &RunArguments) -> Result<Results, BenchError> {
+    let mut scenarios: Vec<&Scenario> = Vec::new();
+    for name in names {
+        let scenario = scenario::find(name)?;
+        if !scenarios.iter().any(|known| known.name == scenario.name) {
+            scenarios.push(scenario);
+        }
+    }
     let options = Options {
         rounds: arguments.rounds,
         count: arguments.count,
@@ -212,22 +253,50 @@ fn measure(names: &[String], arguments: &RunArguments) -> Result<(Environment, V
         duration: (arguments.duration > 0.0).then(|| Duration::from_secs_f64(arguments.duration)),
         modes: arguments.mode.clone(),
     };
-    let mut records: Vec<Record> = Vec::new();
-    for scenario in scenarios {
-        match (scenario.run)(&options) {
-            Ok(more) => records.extend(more),
-            Err(BenchError::Missing(what)) if !peers_required() => {
-                let _ = writeln!(std::io::stderr(), "madbench: skipped {}: {what}", scenario.name);
-            }
-            Err(error) => return Err(error),
+    let mut results = Results { environment: Environment::now(), ..Results::default() };
+    keep(&results, arguments)?;
+    for (number, scenario) in (1..).zip(&scenarios) {
+        if scenarios.len() > 1 {
+            say(&format!("{number}/{} {}", scenarios.len(), scenario.name));
         }
+        let outcome = measure_one(scenario, &options, &mut results);
+        results.outcomes.push(outcome?);
+        keep(&results, arguments)?;
     }
+    Ok(results)
+}
+
+/// Runs one scenario and says how it ended. Only wrong usage is an error, and only before anything was measured.
+fn measure_one(scenario: &Scenario, options: &Options, results: &mut Results) -> Result<Outcome, BenchError> {
+    let start = Instant::now();
+    let measured = catch_unwind(|| (scenario.run)(options))
+        .unwrap_or_else(|_| Err(BenchError::Wrong("the scenario panicked".to_owned())));
+    let (status, reason) = match measured {
+        Ok(records) => {
+            results.records.extend(records);
+            (Status::Measured, String::new())
+        }
+        Err(BenchError::Missing(what)) if !peers_required() => {
+            say(&format!("skipped {}: {what}", scenario.name));
+            (Status::Skipped, what)
+        }
+        Err(error @ BenchError::Usage(_)) if results.outcomes.is_empty() => return Err(error),
+        Err(error) => {
+            say(&format!("{} failed: {error}", scenario.name));
+            (Status::Failed, error.to_string())
+        }
+    };
+    let elapsed_s = start.elapsed().as_secs_f64();
+    Ok(Outcome { bench: scenario.name.to_owned(), status, reason, elapsed_s })
+}
+
+/// Writes what there is so far to the files that are wanted.
+fn keep(results: &Results, arguments: &RunArguments) -> Result<(), BenchError> {
     if let Some(path) = &arguments.output {
-        let json = to_json_lines(&environment, &records);
-        write(path, &json)?;
+        write(path, &to_json_lines(results))?;
     }
     if let Some(path) = &arguments.log {
-        write(path, &to_hdr_log(&environment, &records)?)?;
+        write(path, &to_hdr_log(&results.environment, &results.records)?)?;
     }
-    Ok((environment, records))
+    Ok(())
 }
