@@ -4,6 +4,7 @@
 //! the budget calls the raw client API. A measuring loop reads the clock once per MAD or less, allocates nothing and makes no
 //! system call while answers come. Used by one thread.
 
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use madplane_client::{Envelope, MadMessage, PlanePaths, kind};
@@ -29,7 +30,10 @@ pub struct RingClient {
     up: SharedProducer<MadMessage>,
     down: SharedConsumer<MadMessage>,
     up_bell: Doorbell,
+    down_bell: Doorbell,
     hi_tid: u32,
+    /// System calls made for sending and waiting.
+    calls: u64,
 }
 
 impl RingClient {
@@ -45,7 +49,7 @@ impl RingClient {
             .ok_or_else(|| BenchError::Attach("selector too long".to_owned()))?;
         request.value = slots;
         let (_, fds) = connection.call(&request).map_err(|error| refuse(&error))?;
-        let [up, down, up_bell, _] = <[_; 4]>::try_from(fds)
+        let [up, down, up_bell, down_bell] = <[_; 4]>::try_from(fds)
             .map_err(|_| BenchError::Attach("the plane did not send four descriptors".to_owned()))?;
         let ClientEnds { up, down } = open_pair(&PairFds { up, down }).map_err(|error| refuse(&error))?;
         let register = Request {
@@ -56,8 +60,8 @@ impl RingClient {
             ..Request::default()
         };
         let (reply, _) = connection.call(&register).map_err(|error| refuse(&error))?;
-        let up_bell = Doorbell::from_fd(up_bell);
-        Ok(Self { _connection: connection, up, down, up_bell, hi_tid: reply.value })
+        let (up_bell, down_bell) = (Doorbell::from_fd(up_bell), Doorbell::from_fd(down_bell));
+        Ok(Self { _connection: connection, up, down, up_bell, down_bell, hi_tid: reply.value, calls: 0 })
     }
 
     /// Puts a MAD into the ring; false if there is no room.
@@ -71,6 +75,7 @@ impl RingClient {
     pub fn flush(&mut self) {
         if self.up.wake_due() {
             self.up_bell.ring();
+            self.calls += 1;
         }
     }
 
@@ -84,6 +89,29 @@ impl RingClient {
     #[inline]
     pub fn release(&mut self) {
         self.down.commit();
+    }
+
+    /// Prepares for waiting on [`RingClient::bell`]; false if a MAD has arrived meanwhile.
+    pub fn arm(&mut self) -> bool {
+        self.down.commit();
+        self.down_bell.take();
+        self.calls += 1;
+        self.down.arm()
+    }
+
+    /// Ends waiting.
+    pub fn disarm(&mut self) {
+        self.down.disarm();
+    }
+
+    /// Readable when a MAD has arrived after [`RingClient::arm`].
+    pub fn bell(&self) -> BorrowedFd<'_> {
+        self.down_bell.as_fd()
+    }
+
+    /// System calls made so far: doorbells that were rung, and one for each [`RingClient::arm`].
+    pub fn calls(&self) -> u64 {
+        self.calls
     }
 
     /// Waits, spinning, for a MAD.
@@ -157,7 +185,8 @@ impl Query {
             && guid == self.node_guid
     }
 
-    fn complaint(&self, number: u32, answer: &MadMessage) -> BenchError {
+    /// The error that says what is wrong with `answer`.
+    pub fn complaint(&self, number: u32, answer: &MadMessage) -> BenchError {
         let view = Mad::new(&answer.mad);
         BenchError::Wrong(format!(
             "query {number}: method {:#x} status {:#x} tid {:#x} node {:#018x}, expected node {:#018x}",

@@ -11,6 +11,7 @@ use madplane_shm::sync::Ordering;
 use madplane_shm::table::publish::RoutePublisher;
 use madplane_shm::table::tenant::TenantEntry;
 use madplane_shm::table::{RouteEntry, TableOptions};
+use madplane_shm::tuning::{Mode, TuningPatch};
 
 use crate::by_lid::Patience;
 use crate::error::BenchError;
@@ -68,6 +69,13 @@ impl Publisher {
     /// Puts a tenant at `place`; shown with the next publication.
     pub fn set_tenant(&mut self, place: u32, entry: &TenantEntry) {
         self.publisher.set_tenant(place, entry);
+    }
+
+    /// Asks every worker for a mode; shown with the next publication.
+    pub fn set_mode(&mut self, mode: Mode) {
+        for worker in 0..self.workers {
+            self.publisher.set_worker_tuning(worker, &TuningPatch::of_mode(mode));
+        }
     }
 
     /// Shows all changes and returns their generation.
