@@ -141,8 +141,15 @@ impl EngineClient {
         pkt
     }
 
-    /// Sends `request`; the answer.
-    fn exchange(&mut self, request: &Packet) -> Option<Box<Packet>> {
+    /// A packet along a directed route with this method, attribute and modifier.
+    pub fn directed(path: &[u8], method: u8, attribute: u16, modifier: u32, data: &Data) -> Packet {
+        let mut pkt = Packet::default();
+        write_directed(&mut pkt.mad, path, method, attribute, modifier, data);
+        pkt
+    }
+
+    /// Sends `request`; the answer, if there is one.
+    pub fn exchange(&mut self, request: &Packet) -> Option<Box<Packet>> {
         self.sink.keeps = true;
         let mut pkt = request.clone();
         self.shard.send(0, self.host, 1, &mut pkt, &mut self.sink);
@@ -176,14 +183,7 @@ impl EngineClient {
         rounds: u32,
         before_each: impl Fn(&mut Shard),
     ) -> Result<(), BenchError> {
-        let (delivered, dropped) = (self.sink.delivered, self.sink.dropped);
-        let mut pkt = Packet::default();
-        for (now, request) in (0..u64::from(rounds)).zip(requests.iter().cycle()) {
-            pkt.clone_from(request);
-            before_each(&mut self.shard);
-            self.shard.send(now, self.host, 1, std::hint::black_box(&mut pkt), &mut self.sink);
-        }
-        let seen = (self.sink.delivered - delivered, self.sink.dropped - dropped);
+        let seen = self.pass(requests, rounds, before_each);
         if seen != (u64::from(rounds), 0) {
             return Err(BenchError::Wrong(format!(
                 "{rounds} asked, {} answered, {} dropped",
@@ -191,6 +191,19 @@ impl EngineClient {
             )));
         }
         Ok(())
+    }
+
+    /// Sends requests like [`EngineClient::stream`]; how many were answered and how many dropped.
+    #[inline]
+    pub fn pass(&mut self, requests: &[Packet], rounds: u32, before_each: impl Fn(&mut Shard)) -> (u64, u64) {
+        let (delivered, dropped) = (self.sink.delivered, self.sink.dropped);
+        let mut pkt = Packet::default();
+        for (now, request) in (0..u64::from(rounds)).zip(requests.iter().cycle()) {
+            pkt.clone_from(request);
+            before_each(&mut self.shard);
+            self.shard.send(now, self.host, 1, std::hint::black_box(&mut pkt), &mut self.sink);
+        }
+        (self.sink.delivered - delivered, self.sink.dropped - dropped)
     }
 }
 
@@ -203,9 +216,7 @@ impl Asks for EngineClient {
         modifier: u32,
         data: &Data,
     ) -> Result<Data, BenchError> {
-        let mut pkt = Packet::default();
-        write_directed(&mut pkt.mad, path, method, attribute, modifier, data);
-        let answer = self.exchange(&pkt);
+        let answer = self.exchange(&Self::directed(path, method, attribute, modifier, data));
         data_of(answer.as_ref().map(|pkt| &pkt.mad), path, attribute)
     }
 }

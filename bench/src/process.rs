@@ -79,6 +79,27 @@ impl Process {
         }
     }
 
+    /// Waits until the process has ended well; looks every `pause`.
+    ///
+    /// # Errors
+    /// [`BenchError::Program`] with another exit status, [`BenchError::Silence`] when `patience` is over.
+    pub fn finish(&mut self, patience: Duration, pause: Duration) -> Result<(), BenchError> {
+        let start = Instant::now();
+        loop {
+            match self.child.try_wait() {
+                Ok(Some(status)) if status.success() => return Ok(()),
+                Ok(Some(status)) => {
+                    return Err(BenchError::program(&self.name, format!("failed ({status})")));
+                }
+                Ok(None) if start.elapsed() > patience => {
+                    return Err(BenchError::Silence(patience.as_secs()));
+                }
+                Ok(None) => std::thread::sleep(pause),
+                Err(error) => return Err(BenchError::program(&self.name, error.to_string())),
+            }
+        }
+    }
+
     /// CPU time used so far, all threads, to the kernel's tick.
     pub fn cpu_time(&self) -> Duration {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.id())).unwrap_or_default();
@@ -136,6 +157,16 @@ mod tests {
         let waited =
             process.wait_for(Duration::from_secs(60), Duration::from_millis(1), || None::<()>).unwrap_err();
         assert!(waited.to_string().contains("ended early"), "{waited}");
+    }
+
+    #[test]
+    fn a_process_that_fails_is_told_from_one_that_ends_well() {
+        let finish = |program: &str| {
+            let mut process = Process::start(program, &mut Command::new(program)).unwrap();
+            process.finish(Duration::from_secs(60), Duration::from_millis(1))
+        };
+        assert!(finish("true").is_ok());
+        assert!(finish("false").unwrap_err().to_string().contains("failed"));
     }
 
     #[test]

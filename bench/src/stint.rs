@@ -37,6 +37,12 @@ impl Stint {
         Self { count: self.count.max(u64::from(count)), ..self }
     }
 
+    /// The same, where each measurement does `size` things of which the others do one.
+    #[must_use]
+    pub fn of_size(self, size: u32) -> Self {
+        Self { count: (self.count / u64::from(size.max(1))).max(1), ..self }
+    }
+
     /// Starts the clock.
     pub fn begin(self) -> Running {
         Running { end: self.time.map(|time| Instant::now() + time), left: self.count, unseen: 0 }
