@@ -75,6 +75,10 @@ fn round_trips(options: &Options, cores: Cores) -> Result<Vec<Record>, BenchErro
             let mut slope = Summary::of("ns_per_hop", line.slope);
             slope.values.insert("ns_at_0_hops".to_owned(), line.intercept);
             slope.values.insert("farthest_point".to_owned(), line.worst);
+            // the answer of the client's own port passes no cable: a step of its own, perhaps
+            if let Some(line) = fit_line(&points[1..]) {
+                slope.values.insert("ns_per_hop_from_1".to_owned(), line.slope);
+            }
             slopes.push(slope);
         }
         if let Some(route) = routes.iter().find(|route| route.ports.len() == 4) {
