@@ -64,6 +64,9 @@ enum Command {
         /// Result files of `run`, a later one over an earlier.
         #[arg(required = true)]
         files: Vec<PathBuf>,
+        /// Only the bars of this issue.
+        #[arg(long)]
+        issue: Option<u32>,
         /// Write the page to this file instead of standard output.
         #[arg(long)]
         output: Option<PathBuf>,
@@ -167,8 +170,8 @@ fn execute(command: Command) -> Result<bool, BenchError> {
         Command::Floor(arguments) => return run(&["floor".to_owned()], &arguments),
         Command::Run { names, arguments } => return run(&names, &arguments),
         Command::Check { from, issue, arguments } => return hold(&from, issue, &arguments),
-        Command::Report { files, output } => {
-            let page = page::to_html(&read_all(&files)?);
+        Command::Report { files, issue, output } => {
+            let page = page::to_html(&check::goals(issue)?, &read_all(&files)?);
             match output {
                 Some(path) => write(&path, &page)?,
                 None => print(&page)?,
