@@ -12,8 +12,8 @@
 //! | [`plane`], [`ibsim`], [`programs`], [`process`] | the programs that are measured, started and stopped |
 //! | [`fabrics`] | fabrics, their netfiles, directed routes of a wanted length |
 //! | [`subnet`], [`by_lid`] | LIDs and forwarding tables programmed, clients that ask by LID |
-//! | [`tables`] | a route table written by the measuring process |
-//! | [`load`] | clients that check every answer: one at a time, or many in flight |
+//! | [`tables`], [`ways`] | a route table written by the measuring process; ways of a request by LID |
+//! | [`load`], [`open_loop`] | clients that check every answer: one at a time, many in flight, or at a rate whatever comes back |
 //! | [`solo`] | a worker driven on the caller's thread, without a second core |
 //! | [`floor`], [`raw`], [`libibmad`], [`bringup`], [`pinned`], [`table`], [`reserved`], [`route_types`], [`modes`], [`peers`], [`throughput`], [`rings`], [`seqlock`], [`engine`] | the scenarios |
 //! | [`ffi`] | the stock libibmad, loaded at run time |
@@ -59,5 +59,6 @@ pub mod subnet;
 pub mod table;
 pub mod tables;
 pub mod throughput;
+pub mod ways;
 
 pub use error::BenchError;

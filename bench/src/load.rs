@@ -26,7 +26,7 @@ const LOOKS_PER_CLOCK: u32 = 1 << 16;
 /// A session used through its rings.
 #[derive(Debug)]
 pub struct RingClient {
-    _connection: Connection,
+    connection: Connection,
     up: SharedProducer<MadMessage>,
     down: SharedConsumer<MadMessage>,
     up_bell: Doorbell,
@@ -52,16 +52,22 @@ impl RingClient {
         let [up, down, up_bell, down_bell] = <[_; 4]>::try_from(fds)
             .map_err(|_| BenchError::Attach("the plane did not send four descriptors".to_owned()))?;
         let ClientEnds { up, down } = open_pair(&PairFds { up, down }).map_err(|error| refuse(&error))?;
-        let register = Request {
-            op: op::REGISTER,
-            qpn: 0,
-            mgmt_class: mad::CLASS_SUBN_DIRECTED,
-            class_version: 1,
-            ..Request::default()
-        };
-        let (reply, _) = connection.call(&register).map_err(|error| refuse(&error))?;
         let (up_bell, down_bell) = (Doorbell::from_fd(up_bell), Doorbell::from_fd(down_bell));
-        Ok(Self { _connection: connection, up, down, up_bell, down_bell, hi_tid: reply.value, calls: 0 })
+        let mut made = Self { connection, up, down, up_bell, down_bell, hi_tid: 0, calls: 0 };
+        made.hi_tid = made.register(mad::CLASS_SUBN_DIRECTED)?;
+        Ok(made)
+    }
+
+    /// Registers for a class of QP0; gives the upper half of its TIDs.
+    ///
+    /// # Errors
+    /// [`BenchError::Attach`].
+    pub fn register(&self, mgmt_class: u8) -> Result<u32, BenchError> {
+        let register =
+            Request { op: op::REGISTER, qpn: 0, mgmt_class, class_version: 1, ..Request::default() };
+        let registered = self.connection.call(&register);
+        let (reply, _) = registered.map_err(|error| BenchError::Attach(error.to_string()))?;
+        Ok(reply.value)
     }
 
     /// Puts a MAD into the ring; false if there is no room.
@@ -142,7 +148,7 @@ fn give_up_after(since: &mut Option<Instant>) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// A Get(NodeInfo) along a directed route, and what its answer must be.
+/// A Get(NodeInfo), by directed route or by LID, and what its answer must be.
 #[derive(Debug, Clone)]
 pub struct Query {
     message: MadMessage,
@@ -153,17 +159,25 @@ pub struct Query {
 impl Query {
     /// The query of the agent `hi_tid` along `route`.
     pub fn new(route: &Route, hi_tid: u32) -> Self {
-        let envelope = Envelope {
-            kind: kind::MAD,
-            agent: hi_tid,
-            slid: 0xFFFF,
-            dlid: 0xFFFF,
-            length: 256,
-            ..Envelope::default()
-        };
+        Self::of(hi_tid, 0xFFFF, route.node_guid, |mut smp| {
+            smp.init_directed(mad::METHOD_GET, attr::NODE_INFO, 0, 0, &route.ports);
+        })
+    }
+
+    /// The query of the agent `hi_tid`, which is registered for SMPs by LID, to the node with this LID and GUID.
+    pub fn by_lid(dlid: u16, node_guid: u64, hi_tid: u32) -> Self {
+        Self::of(hi_tid, dlid, node_guid, |mut smp| {
+            smp.init_lid_routed(mad::METHOD_GET, attr::NODE_INFO, 0, 0);
+        })
+    }
+
+    fn of(hi_tid: u32, dlid: u16, node_guid: u64, init: impl FnOnce(SmpMut<'_>)) -> Self {
+        let slid = if dlid == 0xFFFF { dlid } else { 0 };
+        let envelope =
+            Envelope { kind: kind::MAD, agent: hi_tid, slid, dlid, length: 256, ..Envelope::default() };
         let mut message = MadMessage { envelope, ..MadMessage::default() };
-        SmpMut::new(&mut message.mad).init_directed(mad::METHOD_GET, attr::NODE_INFO, 0, 0, &route.ports);
-        Self { message, node_guid: route.node_guid, hi_tid }
+        init(SmpMut::new(&mut message.mad));
+        Self { message, node_guid, hi_tid }
     }
 
     /// The query with this number.
@@ -210,6 +224,25 @@ impl RingClient {
     /// A query along `route` from this client.
     pub fn query(&self, route: &Route) -> Query {
         Query::new(route, self.hi_tid)
+    }
+
+    /// Asks once, with this number, and waits, spinning, for the answer, which is checked.
+    ///
+    /// # Errors
+    /// [`BenchError::Wrong`] or [`BenchError::Silence`].
+    #[inline]
+    pub fn ask_one(&mut self, query: &mut Query, number: u32) -> Result<(), BenchError> {
+        let mut answer = MadMessage::default();
+        if !self.send(query.numbered(number)) {
+            return Err(BenchError::Wrong("an empty ring is full".to_owned()));
+        }
+        self.flush();
+        self.receive(&mut answer)?;
+        if !query.is_answered(number, &answer) {
+            return Err(query.complaint(number, &answer));
+        }
+        self.release();
+        Ok(())
     }
 
     /// Asks `count` times, one at a time; every answer is checked.

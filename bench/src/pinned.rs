@@ -3,32 +3,26 @@
 //! On the engine alone in processor time (`engine`), and as round trips of the raw client through a running plane
 //! (`rings`). *Uncached* means that the route has to be looked at anew for each request, *cached* that it is resolved.
 
-use std::time::{Duration, Instant};
-
 use madplane_engine::{Packet, PinnedRoute, Shard};
 use madplane_port::machine::pin_thread;
-use madplane_shm::counters::Counter;
-use madplane_shm::status::Status;
-use madplane_shm::sync::Ordering;
 
 use crate::by_lid::{EngineClient, Kind, PlaneClient};
 use crate::error::BenchError;
 use crate::fabrics::{Fabric, HOSTS_11664};
-use crate::harness::{Distribution, Spread, Summary};
-use crate::load::nanoseconds;
+use crate::harness::{Spread, Summary};
 use crate::machine::{Cores, all_cores, on_cores, thread_ns};
 use crate::plane::{Plane, PlaneOptions};
 use crate::report::{Bar, Record};
 use crate::scenario::Options;
 use crate::subnet::Subnet;
+use crate::table::HOSTS_128;
 use crate::tables::{Publisher, RouteSpec};
+use crate::ways::Way;
 
 /// Lengths of the paths.
 pub const HOPS: [usize; 4] = [1, 2, 4, 6];
 /// Most destinations of one case.
 const DESTINATIONS: usize = 4096;
-/// Hosts up to six hops away, few enough to be programmed through the rings.
-const HOSTS_128: &str = "builtin:fat-tree,radix=8,levels=3";
 
 /// The scenario.
 ///
@@ -158,9 +152,6 @@ fn held(record: Record, suffix: &str, hops: usize, limit: f64) -> Record {
     bars.into_iter().fold(record, Record::held_to)
 }
 
-/// The three ways of a request through the rings, and the place of the table that changes before each.
-const WAYS: [(&str, u32); 3] = [("tables", 1), ("uncached", 0), ("cached", 1)];
-
 fn rings(options: &Options, cores: Cores) -> Result<Vec<Record>, BenchError> {
     let fabric = Fabric::from_spec(HOSTS_128)?;
     let subnet = Subnet::draw(&fabric);
@@ -174,34 +165,16 @@ fn rings(options: &Options, cores: Cores) -> Result<Vec<Record>, BenchError> {
         let Some(node) = subnet.at_distance(hops).next() else { continue };
         let path = subnet.paths[node as usize].as_slice();
         let used = RouteSpec { slid: Subnet::lid(fabric.host), dlid: Subnet::lid(node), path, p_key: 0 };
-        let other = RouteSpec { slid: used.dlid, dlid: UNUSED_LID, ..used };
         for kind in Kind::ALL {
             let query = client.query(kind, used.dlid, Subnet::guid(&fabric, node));
             let mut rounds = Vec::new();
             for _ in 0..options.rounds_or(7) {
                 let mut summary = Summary::default();
-                for (way, changing) in WAYS {
-                    publisher.set(0, (way != "tables").then_some(&used))?;
-                    publisher.set(1, Some(&other))?;
-                    publisher.sync()?;
-                    client.ask_one(&query)?;
-                    let before = misses(publisher.status());
-                    let mut times = Distribution::new();
-                    for number in 0..count {
-                        let p_key = if number % 2 == 0 { 0xFFFF } else { 0 };
-                        let spec = if changing == 0 { used } else { other };
-                        publisher.set(changing, Some(&RouteSpec { p_key, ..spec }))?;
-                        publisher.sync()?;
-                        let start = Instant::now();
-                        client.ask_one(&query)?;
-                        times.record(nanoseconds(start.elapsed()));
-                    }
-                    let resolved = misses(publisher.status()) - before;
-                    if if way == "uncached" { resolved < u64::from(count) } else { resolved != 0 } {
-                        return Err(BenchError::Wrong(format!("{way}: {resolved} of {count} resolved anew")));
-                    }
+                for way in Way::ALL {
+                    let ask = || client.ask_one(&query);
+                    let times = way.with_publications(&mut publisher, &used, count, ask)?;
                     for (metric, value) in times.summary(None).values {
-                        summary.values.insert(format!("{way}_{metric}"), value);
+                        summary.values.insert(format!("{}_{metric}", way.name()), value);
                     }
                 }
                 rounds.push(summary);
@@ -218,12 +191,3 @@ fn rings(options: &Options, cores: Cores) -> Result<Vec<Record>, BenchError> {
 
 /// What two round trips that take equally long may differ by.
 const NOT_SLOWER: f64 = 0.97;
-
-/// A LID that nobody has.
-const UNUSED_LID: u16 = 0xBFFF;
-
-/// Routes resolved so far; the worker shows it once a millisecond.
-fn misses(status: &Status) -> u64 {
-    std::thread::sleep(Duration::from_millis(20));
-    status.worker(0).counters[Counter::DrCacheMiss as usize].load(Ordering::Relaxed)
-}
