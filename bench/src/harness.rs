@@ -109,6 +109,7 @@ pub struct Pace {
     stretches: Distribution,
     elapsed: Duration,
     in_stretch: u32,
+    stretch: u32,
 }
 
 impl Default for Pace {
@@ -120,9 +121,14 @@ impl Default for Pace {
 impl Pace {
     /// Prepares; the clock starts with [`Pace::start`].
     pub fn new() -> Self {
+        Self::of_stretches(STRETCH)
+    }
+
+    /// The same with stretches of another length, for what is not slowed by its other side within [`STRETCH`].
+    pub fn of_stretches(stretch: u32) -> Self {
         let now = Instant::now();
         let (stretches, elapsed) = (Distribution::new(), Duration::ZERO);
-        Self { start: now, stretch_start: now, counted: 0, stretches, elapsed, in_stretch: 0 }
+        Self { start: now, stretch_start: now, counted: 0, stretches, elapsed, in_stretch: 0, stretch }
     }
 
     /// Starts the clock.
@@ -135,10 +141,10 @@ impl Pace {
     #[inline]
     pub fn done(&mut self, count: u32) {
         self.in_stretch += count;
-        if self.in_stretch >= STRETCH {
+        if self.in_stretch >= self.stretch {
             let now = Instant::now();
             let ns = u64::try_from((now - self.stretch_start).as_nanos()).unwrap_or(u64::MAX);
-            self.stretches.record(ns.saturating_mul(u64::from(STRETCH)) / u64::from(self.in_stretch));
+            self.stretches.record(ns.saturating_mul(u64::from(self.stretch)) / u64::from(self.in_stretch));
             self.counted += self.in_stretch;
             self.elapsed = now - self.start;
             self.stretch_start = now;
@@ -149,7 +155,7 @@ impl Pace {
     /// Rate over everything, and the rate of the median stretch.
     pub fn summary(&self) -> Summary {
         let whole = f64::from(self.counted) / self.elapsed.as_secs_f64();
-        let median = f64::from(STRETCH) * 1e9 / self.stretches.quantile(0.5) as f64;
+        let median = f64::from(self.stretch) * 1e9 / self.stretches.quantile(0.5) as f64;
         Summary {
             values: BTreeMap::from([
                 ("per_second".to_owned(), whole),
@@ -278,6 +284,18 @@ mod tests {
         let summary = pace.summary();
         assert!(summary.get("per_second") <= 9.0 * 1024.0 / 0.050);
         assert!(summary.get("per_second_median_stretch") > summary.get("per_second"));
+    }
+
+    #[test]
+    fn a_stretch_is_as_long_as_was_asked_for() {
+        let mut pace = Pace::of_stretches(10 * STRETCH);
+        pace.start();
+        for _ in 0..9 {
+            pace.done(STRETCH);
+        }
+        assert!(pace.summary().get("per_second").is_nan(), "no stretch is over");
+        pace.done(STRETCH);
+        assert!(pace.summary().get("per_second") > 0.0);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use madplane_port::machine::pin_thread;
 use crate::by_lid::Patience;
 use crate::error::BenchError;
 use crate::floor;
-use crate::harness::{Distribution, Pace, STRETCH, Spread, Summary};
+use crate::harness::{Distribution, Pace, Spread, Summary};
 use crate::load::nanoseconds;
 use crate::machine::{Cores, thread_ns};
 use crate::report::Record;
@@ -29,6 +29,8 @@ const BURSTS: [usize; 3] = [1, 8, 32];
 const ALONE: [usize; 2] = [1, 32];
 /// Items of which everything is checked.
 const WARM_UP: u64 = 4096;
+/// Items of a stretch of the stream, as many as sixteen rings hold: a full ring is emptied without its other side.
+const LAPS: u32 = 16_384;
 /// Of one measurement.
 const DEFAULT_TIME: Duration = Duration::from_millis(40);
 
@@ -299,8 +301,8 @@ fn consume<C: Contender>(rx: &mut C::Rx, stint: Stint, burst: usize) -> Result<P
             next += 1;
         }
     }
-    let mut pace = Pace::new();
-    let mut running = stint.at_least(STRETCH).begin();
+    let mut pace = Pace::of_stretches(LAPS);
+    let mut running = stint.at_least(LAPS).begin();
     pace.start();
     loop {
         let count = take(&mut taken)?;
