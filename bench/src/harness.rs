@@ -152,6 +152,11 @@ impl Pace {
         }
     }
 
+    /// Whether a stretch is over; before that there is no rate.
+    pub fn has_rate(&self) -> bool {
+        self.counted > 0
+    }
+
     /// Rate over everything, and the rate of the median stretch.
     pub fn summary(&self) -> Summary {
         let whole = f64::from(self.counted) / self.elapsed.as_secs_f64();
@@ -293,9 +298,9 @@ mod tests {
         for _ in 0..9 {
             pace.done(STRETCH);
         }
-        assert!(pace.summary().get("per_second").is_nan(), "no stretch is over");
+        assert!(!pace.has_rate(), "no stretch is over");
         pace.done(STRETCH);
-        assert!(pace.summary().get("per_second") > 0.0);
+        assert!(pace.has_rate() && pace.summary().get("per_second") > 0.0);
     }
 
     #[test]

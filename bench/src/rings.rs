@@ -302,7 +302,8 @@ fn consume<C: Contender>(rx: &mut C::Rx, stint: Stint, burst: usize) -> Result<P
         }
     }
     let mut pace = Pace::of_stretches(LAPS);
-    let mut running = stint.at_least(LAPS).begin();
+    let mut running = stint.begin();
+    let mut is_over = false;
     pace.start();
     loop {
         let count = take(&mut taken)?;
@@ -314,7 +315,8 @@ fn consume<C: Contender>(rx: &mut C::Rx, stint: Stint, burst: usize) -> Result<P
         }
         let count = u32::try_from(count).unwrap_or(u32::MAX);
         pace.done(count);
-        if !running.goes_on(count) {
+        is_over |= !running.goes_on(count);
+        if is_over && pace.has_rate() {
             return Ok(pace);
         }
     }

@@ -4,10 +4,11 @@
 //! cases of one fabric take turns. The bar is that of one client, one worker and four hops. Everything runs on two cores
 //! if there are no more: two workers then leave the client none of its own, which the case says.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use madplane_port::machine::{pin_thread, ranges};
+use madplane_shm::counters::Counter;
 use madplane_shm::status::Status;
 use madplane_wire::smp::port_info::field as pi;
 
@@ -123,12 +124,7 @@ impl Bed {
         stream(&mut self.first, &mut case.asks, depth, stint.tenth())?;
         let before = self.cycles();
         let mut summary = stream(&mut self.first, &mut case.asks, depth, stint)?.summary();
-        let after = self.cycles();
-        let busy = 100.0 * (after[0] - before[0]) / (after[1] - before[1]);
-        // shown once a millisecond: a shorter round may see none
-        if busy.is_finite() {
-            summary.values.insert("worker_busy_percent".to_owned(), busy);
-        }
+        summary.values.extend(self.cycles().since(before));
         case.rounds.push(summary);
         if self.first.len() > 1 {
             self.first.truncate(1);
@@ -137,13 +133,41 @@ impl Bed {
         Ok(())
     }
 
-    /// Nanoseconds in cycles that found something, and in all.
-    fn cycles(&self) -> [f64; 2] {
-        (0..self.workers).fold([0.0; 2], |sum, worker| {
+    /// What the workers have done so far.
+    fn cycles(&self) -> Cycles {
+        (0..self.workers).fold(Cycles::default(), |sum, worker| {
             let worker = self.status.worker(worker);
-            let of = |word: &std::sync::atomic::AtomicU64| word.load(Ordering::Relaxed) as f64;
-            [sum[0] + of(&worker.busy_ns), sum[1] + of(&worker.total_ns)]
+            let of = |word: &AtomicU64| word.load(Ordering::Relaxed) as f64;
+            Cycles {
+                busy_ns: sum.busy_ns + of(&worker.busy_ns),
+                total_ns: sum.total_ns + of(&worker.total_ns),
+                mads: sum.mads + of(&worker.counters[Counter::SessionReceived as usize]),
+            }
         })
+    }
+}
+
+/// Duty cycles of all workers of a plane, as they show them once a millisecond.
+#[derive(Debug, Clone, Copy, Default)]
+struct Cycles {
+    /// In cycles that found something.
+    busy_ns: f64,
+    total_ns: f64,
+    /// Taken from sessions.
+    mads: f64,
+}
+
+impl Cycles {
+    /// Share of the time that the workers had work, and how much of it each MAD was; nothing if nothing was shown.
+    fn since(self, before: Self) -> impl Iterator<Item = (String, f64)> {
+        let busy = self.busy_ns - before.busy_ns;
+        [
+            ("worker_busy_percent", 100.0 * busy / (self.total_ns - before.total_ns)),
+            ("worker_busy_ns_per_mad", busy / (self.mads - before.mads)),
+        ]
+        .into_iter()
+        .filter(|(_, value)| value.is_finite())
+        .map(|(metric, value)| (metric.to_owned(), value))
     }
 }
 
@@ -287,6 +311,15 @@ mod tests {
     fn two_workers_have_cores_of_their_own_only_if_there_are_three() {
         let (cores, note) = cores_of_two(Cores { client: 0, worker: 1 });
         assert_eq!(note.starts_with("two cores"), all_cores().len() <= 2, "{cores}: {note}");
+    }
+
+    #[test]
+    fn cycles_that_nobody_has_shown_yet_are_no_figure() {
+        let before = Cycles { busy_ns: 100.0, total_ns: 1000.0, mads: 5.0 };
+        assert_eq!(before.since(before).count(), 0);
+        let after = Cycles { busy_ns: 400.0, total_ns: 1400.0, mads: 8.0 };
+        let figures: Vec<_> = after.since(before).collect();
+        assert_eq!(figures, [("worker_busy_percent".into(), 75.0), ("worker_busy_ns_per_mad".into(), 100.0)]);
     }
 
     #[test]
