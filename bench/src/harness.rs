@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// Longest time that a [`Distribution`] can hold: one minute.
 const LONGEST_NS: u64 = 60_000_000_000;
@@ -195,13 +195,27 @@ impl Summary {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
     /// Middle round.
+    #[serde(deserialize_with = "number_or_none")]
     pub median: f64,
     /// Lowest round.
+    #[serde(deserialize_with = "number_or_none")]
     pub low: f64,
     /// Highest round.
+    #[serde(deserialize_with = "number_or_none")]
     pub high: f64,
     /// All rounds in the order in which they ran.
+    #[serde(deserialize_with = "numbers_or_none")]
     pub rounds: Vec<f64>,
+}
+
+/// Reads what JSON has for a number that is none: `null`, as NaN.
+pub(crate) fn number_or_none<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
+    Ok(Option::<f64>::deserialize(from)?.unwrap_or(f64::NAN))
+}
+
+fn numbers_or_none<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<f64>, D::Error> {
+    let numbers = Vec::<Option<f64>>::deserialize(from)?;
+    Ok(numbers.into_iter().map(|number| number.unwrap_or(f64::NAN)).collect())
 }
 
 impl Spread {
@@ -318,6 +332,15 @@ mod tests {
         assert_eq!(spread.rounds, [5.0, 4.0, 90.0]);
         assert_eq!(Spread::new(vec![2.0, 4.0]).median, 3.0);
         assert!(Spread::new(Vec::new()).median.is_nan());
+    }
+
+    #[test]
+    fn a_round_without_a_number_is_read_back_as_none() {
+        let written = serde_json::to_string(&Spread::new(vec![f64::NAN, 2.0])).unwrap();
+        let read: Spread = serde_json::from_str(&written).unwrap();
+        assert!(read.rounds[0].is_nan() && read.rounds[1].to_bits() == 2f64.to_bits(), "{written}");
+        let empty = serde_json::to_string(&Spread::new(Vec::new())).unwrap();
+        assert!(serde_json::from_str::<Spread>(&empty).unwrap().median.is_nan(), "{empty}");
     }
 
     #[test]

@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::BenchError;
 
-/// Version of result files; files without the field are of version 1. Fields and kinds of lines are only ever added within
-/// a version, so a program reads what is not newer than itself.
+/// Version of result files; files without the field are of version 1. Fields are only ever added, and a new kind of line is
+/// a new version, so a program reads what is not newer than itself.
 pub const RESULT_VERSION: u32 = 2;
 
 const fn first_version() -> u32 {

@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use serde::{Deserialize, Serialize};
 
 use crate::error::BenchError;
-use crate::harness::{Distribution, Spread, Summary};
+use crate::harness::{Distribution, Spread, Summary, number_or_none};
 use crate::machine::{Environment, RESULT_VERSION};
 
 /// One line of a result file.
@@ -110,6 +110,7 @@ pub struct Bar {
     /// The metric, as it is called in the budget.
     pub what: String,
     /// Measured.
+    #[serde(deserialize_with = "number_or_none")]
     pub value: f64,
     /// Limit.
     pub limit: f64,

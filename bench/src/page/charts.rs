@@ -5,6 +5,7 @@
 
 use super::plot::{Axis, Plot, Point, Row, Rows, Series};
 use super::scale::{Scale, Unit, label};
+use super::tables::escape;
 use crate::report::{Record, number};
 
 /// Series of one plot at most; more would not be told apart.
@@ -57,9 +58,10 @@ fn point(record: &Record, x: f64, metric: &str) -> Option<Point> {
     Some(Point { x, y: spread.median, spread: ends })
 }
 
-/// The time that each share of all requests does not exceed.
+/// The time that each share of all requests does not exceed, from the median on; the longest is in the tables.
 fn percentiles(record: &Record) -> Vec<Point> {
-    record.curve.iter().map(|(quantile, ns)| Point { x: *quantile, y: *ns as f64, spread: None }).collect()
+    let shown = record.curve.iter().filter(|(quantile, _)| Scale::Nines.takes(*quantile));
+    shown.map(|(quantile, ns)| Point { x: *quantile, y: *ns as f64, spread: None }).collect()
 }
 
 fn percentile_axes() -> (Axis, Axis) {
@@ -104,13 +106,15 @@ fn curves(records: &[&Record]) -> String {
 /// Metrics that are drawn as bars, what they are, and how they are written.
 const BARS: &[(&str, &str, Unit)] = &[
     ("p50", "median time", Unit::Ns),
-    ("ns", "time of one", Unit::Ns),
     ("ns_per_mad", "processor time of one MAD", Unit::Ns),
-    ("per_second_median_stretch", "a second, in the median stretch", Unit::Count),
-    ("per_second", "a second", Unit::Count),
-    ("burst_1_ns", "time of one, one at a time", Unit::Ns),
-    ("burst_8_ns", "time of one, in bursts of 8", Unit::Ns),
-    ("burst_32_ns", "time of one, in bursts of 32", Unit::Ns),
+    ("per_second_median_stretch", "rate of the median stretch, a second", Unit::Count),
+    ("per_second", "rate, a second", Unit::Count),
+    ("burst_1_ns", "push and pop of one, one at a time", Unit::Ns),
+    ("burst_8_ns", "push and pop of one, in bursts of 8", Unit::Ns),
+    ("burst_32_ns", "push and pop of one, in bursts of 32", Unit::Ns),
+    ("read_ns", "time of one read", Unit::Ns),
+    ("publish_ns_per_entry", "publishing, time of one entry", Unit::Ns),
+    ("follow_ns_per_entry", "following a publication, time of one entry", Unit::Ns),
     ("wall_s", "wall time, seconds", Unit::Plain),
     ("startup_s", "start, seconds", Unit::Plain),
 ];
@@ -187,7 +191,7 @@ fn rows(
 /// Latency by length of the route, beside the floor.
 fn raw(records: &[&Record]) -> String {
     let along = |metric: &str| -> Vec<Point> {
-        let of = records.iter().filter(|record| label_of(record, "depth") == Some("1"));
+        let of = records.iter().filter(|record| label_of(record, "depth").is_none_or(|depth| depth == "1"));
         let mut points: Vec<Point> =
             of.filter_map(|record| point(record, number_of(record, "hops")?, metric)).collect();
         points.sort_by(|a, b| a.x.total_cmp(&b.x));
@@ -376,26 +380,26 @@ fn closed_loops(records: &[&Record]) -> String {
     ways.into_iter().map(plot).collect()
 }
 
-/// The paper's table: mean and standard deviation, microseconds.
-const PAPER: [(&str, f64, f64); 3] =
-    [("LID routing", 5.2, 1.8), ("direct routing", 3.1, 0.4), ("cached direct routing", 2.7, 0.2)];
+/// The values of a label in the order of the records, each once.
+fn kinds_of<'a>(records: &[&'a Record], label: &str) -> Vec<&'a str> {
+    let mut kinds: Vec<&str> = Vec::new();
+    for kind in records.iter().filter_map(|record| label_of(record, label)) {
+        if !kinds.contains(&kind) {
+            kinds.push(kind);
+        }
+    }
+    kinds
+}
 
-/// Mean and deviation by way of routing and length, and the paper's.
+/// Mean and deviation by way of routing and length, and the paper's, as bars and as a table.
 fn route_types(records: &[&Record]) -> String {
-    let ours: Vec<&Record> =
+    let mut ours: Vec<&Record> =
         records.iter().filter(|record| label_of(record, "route").is_some()).copied().collect();
-    let mut routes: Vec<&str> = ours.iter().filter_map(|record| label_of(record, "route")).collect();
-    let mut seen: Vec<&str> = Vec::new();
-    routes.retain(|route| {
-        let new = !seen.contains(route);
-        seen.push(route);
-        new
-    });
-    let mut in_order = ours.clone();
-    in_order.sort_by(|a, b| {
+    ours.sort_by(|a, b| {
         let hops = |record: &Record| number_of(record, "hops").unwrap_or(0.0);
         hops(a).total_cmp(&hops(b))
     });
+    let routes = kinds_of(&ours, "route");
     let row = |record: &&Record| {
         let (mean, sd) = (record.median("mean"), record.median("sd"));
         let route = label_of(record, "route").unwrap_or("");
@@ -404,26 +408,79 @@ fn route_types(records: &[&Record]) -> String {
             style: routes.iter().position(|known| *known == route).unwrap_or(0),
             value: mean,
             spread: sd.is_finite().then_some(((mean - sd).max(0.0), mean + sd)),
-            shown: format!("{} ± {}", label(mean, Unit::Ns), label(sd, Unit::Ns)),
+            shown: mean_and_deviation(record),
         }
     };
-    let mut rows: Vec<Row> = in_order.iter().map(row).collect();
-    rows.extend(PAPER.iter().map(|(name, mean, sd)| Row {
-        name: format!("the paper: {name}"),
-        style: 7,
-        value: mean * 1e3,
-        spread: Some(((mean - sd) * 1e3, (mean + sd) * 1e3)),
-        shown: format!("{mean} ± {sd} µs"),
+    let mut rows: Vec<Row> = ours.iter().map(row).collect();
+    rows.extend(kinds_of(&ours, "paper_route").into_iter().filter_map(|name| {
+        let of = ours.iter().find(|record| label_of(record, "paper_route") == Some(name))?;
+        let (mean, sd) = (number_of(of, "paper_mean_us")?, number_of(of, "paper_sd_us")?);
+        Some(Row {
+            name: format!("the paper: {name}"),
+            style: PAPER,
+            value: mean * 1e3,
+            spread: Some(((mean - sd) * 1e3, (mean + sd) * 1e3)),
+            shown: format!("{mean} ± {sd} µs"),
+        })
     }));
-    Rows {
-        title: "Mean ± standard deviation by way of routing; the paper's figures are of another machine"
+    let bars = Rows {
+        title: "Mean ± standard deviation by way of routing; the paper's figures are of real links"
             .to_owned(),
         axis: Axis::new("time there and back", Scale::Linear, Unit::Ns),
         rows,
         rules: Vec::new(),
-        otherwise: String::new(),
+        otherwise: "no ways of routing were measured".to_owned(),
+    };
+    bars.to_html() + &beside_the_paper(&ours)
+}
+
+/// Colour of the paper's bars.
+const PAPER: usize = 7;
+
+fn mean_and_deviation(record: &Record) -> String {
+    format!("{} ± {}", label(record.median("mean"), Unit::Ns), label(record.median("sd"), Unit::Ns))
+}
+
+/// Ways of routing down, numbers of hops across, the paper's in the last column.
+fn beside_the_paper(records: &[&Record]) -> String {
+    let records: Vec<&Record> = records
+        .iter()
+        .filter(|record| label_of(record, "between").is_none_or(|between| between == "nothing"))
+        .copied()
+        .collect();
+    let hops = values_of(&records, "hops");
+    if hops.is_empty() {
+        return String::new();
     }
-    .to_html()
+    let heads: String = hops.iter().map(|hops| format!("<th>{} hops</th>", escape(hops))).collect();
+    let row = |route: &str| {
+        let of: Vec<&Record> =
+            records.iter().filter(|record| label_of(record, "route") == Some(route)).copied().collect();
+        let cell = |hops: &String| {
+            let here = of.iter().find(|record| label_of(record, "hops") == Some(hops));
+            format!(
+                "<td>{}</td>",
+                here.map_or_else(String::new, |record| escape(&mean_and_deviation(record)))
+            )
+        };
+        let cells: String = hops.iter().map(cell).collect();
+        let paper = of.first().and_then(|record| {
+            let part = |label: &str| label_of(record, label);
+            let (mean, sd) = (part("paper_mean_us")?, part("paper_sd_us")?);
+            let (mean, sd) = (escape(mean), escape(sd));
+            Some(format!("{mean} ± {sd} µs <small>{}</small>", escape(part("paper_route")?)))
+        });
+        format!(
+            "<tr><th scope=\"row\">{}</th>{cells}<td>{}</td></tr>",
+            escape(route),
+            paper.unwrap_or_default()
+        )
+    };
+    let rows: String = kinds_of(&records, "route").into_iter().map(row).collect();
+    format!(
+        "<figure><figcaption>Mean ± standard deviation beside the paper's</figcaption><div class=\"wide\"><table><thead>\
+         <tr><th>route</th>{heads}<th>the paper</th></tr></thead><tbody>{rows}</tbody></table></div></figure>\n"
+    )
 }
 
 #[cfg(test)]
@@ -469,11 +526,21 @@ mod tests {
     fn the_papers_figures_stand_beside_ours() {
         let ours = record(
             "directed, 4 hops",
-            &[("route", "directed"), ("hops", "4")],
+            &[
+                ("route", "directed"),
+                ("hops", "4"),
+                ("paper_route", "direct <routing>"),
+                ("paper_mean_us", "3.1"),
+                ("paper_sd_us", "0.4"),
+            ],
             &[("mean", 600.0), ("sd", 50.0)],
         );
         let html = of("route-types", &[&ours]);
-        for part in ["directed, 4 hops", "600 ns ± 50 ns", "the paper: LID routing", "5.2 ± 1.8 µs"] {
+        for part in [
+            "directed, 4 hops",
+            "the paper: direct &lt;routing&gt;",
+            "<td>600 ns ± 50 ns</td><td>3.1 ± 0.4 µs <small>direct &lt;routing&gt;</small></td>",
+        ] {
             assert!(html.contains(part), "{part}: {html}");
         }
     }

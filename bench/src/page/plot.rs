@@ -12,7 +12,7 @@ use super::tables::escape;
 const WIDTH: f64 = 640.0;
 const HEIGHT: f64 = 330.0;
 const LEFT: f64 = 74.0;
-const RIGHT: f64 = 18.0;
+const RIGHT: f64 = 30.0;
 const TOP: f64 = 12.0;
 const BOTTOM: f64 = 48.0;
 /// Colours of the style sheet.
@@ -237,12 +237,14 @@ pub(super) struct Rows {
     pub(super) otherwise: String,
 }
 
-/// Height of a row, and the room for its name and for its number.
+/// Height of a row, the room for its name, and what a letter of its number takes.
 const ROW: f64 = 22.0;
-const NAMES: f64 = 250.0;
-const NUMBERS: f64 = 96.0;
+const NAMES: f64 = 264.0;
+const LETTER: f64 = 6.8;
+/// Ticks that have room for their numbers.
+const MOST_TICKS: usize = 6;
 /// Letters of a name that fit.
-const NAME_LETTERS: usize = 42;
+const NAME_LETTERS: usize = 40;
 
 impl Rows {
     /// A figure of the page.
@@ -256,9 +258,13 @@ impl Rows {
             .iter()
             .flat_map(|row| row.spread.map_or([row.value; 2], |(_, high)| [row.value, high]))
             .chain(self.rules.iter().map(|(_, at)| *at));
-        let x = self.axis.scale.place(ends, NAMES, WIDTH - NUMBERS);
+        let longest = drawable.iter().map(|row| row.shown.chars().count()).max().unwrap_or(0);
+        let right = WIDTH - 12.0 - LETTER * longest as f64;
+        let x = self.axis.scale.place(ends, NAMES, right);
         let mut svg = start(&self.title, bottom + BOTTOM);
-        for tick in x.ticks(self.axis.unit) {
+        let ticks = x.ticks(self.axis.unit);
+        let sparse = if ticks.len() > MOST_TICKS { 2 } else { 1 };
+        for tick in ticks.into_iter().step_by(sparse) {
             let at = x.at(tick.value);
             let _ = write!(svg, r#"<line class="grid" x1="{at:.1}" x2="{at:.1}" y1="{TOP}" y2="{bottom}"/>"#);
             let _ = write!(
@@ -289,7 +295,7 @@ impl Rows {
         let _ = write!(
             svg,
             r#"<text class="axis-title" x="{:.1}" y="{}" text-anchor="middle">{}</text>"#,
-            f64::midpoint(NAMES, WIDTH - NUMBERS),
+            f64::midpoint(NAMES, right),
             bottom + 36.0,
             escape(&self.axis.title)
         );
@@ -415,7 +421,7 @@ mod tests {
             otherwise: String::new(),
         };
         let html = rows.to_html();
-        assert!(html.contains(r#"x="250.0" y="20.0" width="0.0""#), "{html}");
+        assert!(html.contains(r#"x="264.0" y="20.0" width="0.0""#), "{html}");
         assert!(html.contains(&format!("<title>{long}</title>")) && html.contains('…'), "{html}");
         assert!(html.contains("1 of the values"), "{html}");
     }

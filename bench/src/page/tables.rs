@@ -180,7 +180,7 @@ pub(super) fn outcomes(outcomes: &[&Outcome]) -> String {
         return String::new();
     }
     let mut out =
-        "<table><thead><tr><th>scenario</th><th>ended</th><th>seconds</th></tr></thead><tbody>".to_owned();
+        "<table class=\"words\"><thead><tr><th>scenario</th><th>ended</th><th>seconds</th></tr></thead><tbody>".to_owned();
     for outcome in outcomes {
         let (class, how) = match outcome.status {
             Status::Measured => ("pass", "measured".to_owned()),
@@ -200,7 +200,7 @@ pub(super) fn outcomes(outcomes: &[&Outcome]) -> String {
 
 /// The bars of the project.
 pub(super) fn verdicts(verdicts: &Verdicts) -> String {
-    let mut out = "<div class=\"wide\"><table><thead><tr><th></th><th>bar</th><th>issue</th><th>measured</th><th>limit</th>\
+    let mut out = "<div class=\"wide\"><table class=\"words\"><thead><tr><th></th><th>bar</th><th>issue</th><th>measured</th><th>limit</th>\
                    <th>of</th></tr></thead><tbody>"
         .to_owned();
     for bar in &verdicts.bars {
