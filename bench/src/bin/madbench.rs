@@ -95,10 +95,10 @@ enum Command {
 #[derive(Debug, clap::Args)]
 struct RunArguments {
     /// Rounds of each thing; 0 for the scenario's default.
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 0, allow_negative_numbers = true)]
     rounds: u32,
     /// Measurements per round; 0 for the scenario's default.
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 0, allow_negative_numbers = true)]
     count: u32,
     /// Fabric instead of the scenario's own, builtin:KIND,key=value,...
     #[arg(long)]
@@ -107,7 +107,7 @@ struct RunArguments {
     #[arg(long)]
     quick: bool,
     /// Time that each scenario may take in all, in seconds; 0 for its default.
-    #[arg(long, default_value_t = 0.0, value_parser = parse_seconds)]
+    #[arg(long, default_value_t = 0.0, value_parser = parse_seconds, allow_negative_numbers = true)]
     duration: f64,
     /// Modes of the worker to measure in: polling, interrupt, adaptive; may be repeated.
     #[arg(long, value_delimiter = ',', value_parser = parse_mode)]
@@ -146,7 +146,11 @@ fn parse_seconds(text: &str) -> Result<f64, String> {
 }
 
 fn main() -> ExitCode {
-    match execute(Arguments::parse().command) {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => return usage(&error),
+    };
+    match execute(arguments.command) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
@@ -154,6 +158,19 @@ fn main() -> ExitCode {
             if matches!(error, BenchError::Usage(_)) { ExitCode::from(2) } else { ExitCode::FAILURE }
         }
     }
+}
+
+/// Prints help as it is, and wrong usage as one line.
+fn usage(error: &clap::Error) -> ExitCode {
+    if error.exit_code() == 0 {
+        return ExitCode::from(u8::from(error.print().is_err()));
+    }
+    let text = error.to_string();
+    let told = text.lines().take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more"));
+    let words: Vec<&str> = told.flat_map(str::split_whitespace).collect();
+    let line = words.join(" ").replace(" tip: ", "; ");
+    say(&format!("{} (see madbench --help)", line.strip_prefix("error: ").unwrap_or(&line)));
+    ExitCode::from(2)
 }
 
 /// Whether everything was measured and everything that was checked holds.
