@@ -275,7 +275,8 @@ impl<'a, P: Peer> Run<'a, P> {
 /// Requests of an open load of `rate` a second, at least one.
 fn requests(rate: f64, duration: Duration) -> Result<u32, BenchError> {
     let wanted = (rate * duration.as_secs_f64()).round().max(1.0);
-    if !wanted.is_finite() || rate <= 0.0 || wanted >= f64::from(u32::MAX) {
+    // the rate too: NaN is lost in `max`
+    if !rate.is_finite() || rate <= 0.0 || wanted >= f64::from(u32::MAX) {
         return Err(BenchError::Usage(format!("{rate} a second for {} s", duration.as_secs_f64())));
     }
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked above")]

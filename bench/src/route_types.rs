@@ -208,12 +208,17 @@ fn record(case: Case, floor: &Record) -> Record {
     let (p50, mean) = (over("p50"), over("mean"));
     let (paper, paper_mean, paper_sd) = routing.paper();
     let note = beside_the_paper(&record, routing);
+    let record = match (routing, published) {
+        // there is no other way to have it
+        (Routing::Anew, _) => record,
+        (_, true) => record.labelled("between", "publication"),
+        (_, false) => record.labelled("between", "nothing"),
+    };
     record
         .with("p50_over_floor", p50)
         .with("mean_over_floor", mean)
         .labelled("route", routing.label())
         .labelled("hops", hops)
-        .labelled("between", if published { "publication" } else { "nothing" })
         .labelled("paper_route", paper)
         .labelled("paper_mean_us", paper_mean)
         .labelled("paper_sd_us", paper_sd)
