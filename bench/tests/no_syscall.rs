@@ -168,7 +168,7 @@ impl Trace {
     fn end(mut self) -> (u64, String) {
         self.tracer.signal(Signal::INT);
         let _ = self.tracer.child().wait();
-        let table = std::fs::read_to_string(&self.table).unwrap();
+        let table = std::fs::read_to_string(&self.table).expect("strace has written its table");
         (calls(&table).values().sum(), table)
     }
 }
