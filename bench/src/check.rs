@@ -323,12 +323,24 @@ pub struct Verdict {
     /// Lowest and highest round, if the value is the median over several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rounds: Option<(f64, f64)>,
-    /// Floors of the same scenario by case: median of the p50, nanoseconds.
+    /// Floors of the same scenario by case.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub floors: BTreeMap<String, f64>,
+    pub floors: BTreeMap<String, Floor>,
     /// What a reader of the value has to know.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub note: String,
+    /// Scenario that measures it.
+    #[serde(default)]
+    pub bench: String,
+}
+
+/// What the machine itself took, medians over the rounds, nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Floor {
+    /// Half of all.
+    pub p50: f64,
+    /// 99 of a hundred.
+    pub p99: f64,
 }
 
 /// How all goals stand. Fields are append-only.
@@ -397,18 +409,24 @@ impl Goal {
             case: record.map_or_else(String::new, |record| record.case.clone()),
             pass: worst.is_some_and(|(value, _)| self.holds(value)),
             rounds: record.and_then(|record| self.measure.rounds_of(record)),
-            floors: floors
-                .filter(|record| record.case.starts_with(FLOOR))
-                .map(|record| (record.case.trim_start_matches(FLOOR).trim().to_owned(), record.median("p50")))
-                .filter(|(_, p50)| p50.is_finite())
-                .collect(),
+            floors: floors.filter_map(|record| Floor::of(record)).collect(),
             note: record.map_or_else(String::new, |record| record.note.clone()),
+            bench: self.bench.to_owned(),
         }
     }
 }
 
 /// What the cases of floors begin with.
-const FLOOR: &str = "floor:";
+const FLOOR: &str = "floor: ";
+
+impl Floor {
+    /// The floor that a record is, with its name.
+    fn of(record: &Record) -> Option<(String, Self)> {
+        let name = record.case.strip_prefix(FLOOR)?.to_owned();
+        let floor = Self { p50: record.median("p50"), p99: record.median("p99") };
+        (floor.p50.is_finite() && floor.p99.is_finite()).then_some((name, floor))
+    }
+}
 
 impl Measure {
     fn of(self, record: &Record) -> Option<f64> {
@@ -448,7 +466,7 @@ pub fn to_text(verdicts: &Verdicts) -> String {
             number(bar.limit),
             bar.issue,
             bar.what,
-            if bar.case.is_empty() { String::new() } else { format!(" [{}]", bar.case) },
+            bar.place().map_or_else(String::new, |place| format!(" [{place}]")),
         );
         if !bar.pass && bar.value.is_some() {
             for line in bar.remarks() {
@@ -461,14 +479,23 @@ pub fn to_text(verdicts: &Verdicts) -> String {
 }
 
 impl Verdict {
+    /// The case that counts, or what has to be run for one.
+    pub fn place(&self) -> Option<String> {
+        match (self.case.as_str(), self.bench.as_str()) {
+            ("", "") => None,
+            ("", bench) => Some(format!("madbench run {bench}")),
+            (case, bench) => Some(format!("{bench}: {case}")),
+        }
+    }
+
     /// The spread of the value, the floors beside it, and its note, as far as there are any.
     pub fn remarks(&self) -> Vec<String> {
         let mut lines = Vec::new();
         if let Some((low, high)) = self.rounds {
             lines.push(format!("rounds from {} to {}", number(low), number(high)));
         }
-        for (floor, p50) in &self.floors {
-            lines.push(format!("floor beside it, {floor}: {} ns", number(*p50)));
+        for (name, Floor { p50, p99 }) in &self.floors {
+            lines.push(format!("floor beside it, {name}: p50 {} ns, p99 {} ns", number(*p50), number(*p99)));
         }
         if !self.note.is_empty() {
             lines.push(format!("note: {}", self.note));
@@ -495,7 +522,8 @@ mod tests {
         let verdicts = check(GOALS, &[]);
         assert_eq!((verdicts.passed, verdicts.short), (0, GOALS.len()));
         assert!(verdicts.bars.iter().all(|bar| bar.value.is_none() && !bar.pass));
-        assert!(to_text(&verdicts).contains("not measured"));
+        let text = to_text(&verdicts);
+        assert!(text.contains("not measured") && text.contains("[madbench run load]"), "{text}");
     }
 
     #[test]
@@ -538,15 +566,17 @@ mod tests {
     fn what_falls_short_is_shown_with_its_spread_its_floor_and_its_note() {
         let rounds = [90.0, 100.0, 120.0].map(|value| Summary::of("ns_per_hop", value));
         let slope = Record::from_rounds("raw", "one more hop, there and back", "ns", &rounds);
+        let mut floor = Summary::of("p50", 440.0);
+        floor.values.insert("p99".to_owned(), 2000.0);
         let lines = [
-            record("raw", "floor: 256 bytes there and back", "p50", 440.0),
+            Line::Result(Record::from_rounds("raw", "floor: 256 bytes there and back", "ns", &[floor])),
             record("libibmad", "floor: of somebody else", "p50", 1.0),
             Line::Result(slope.noting("a slow day")),
         ];
         let text = to_text(&check(GOALS, &lines));
         for part in [
             "rounds from 90.0 to 120.0\n",
-            "floor beside it, 256 bytes there and back: 440.0 ns\n",
+            "floor beside it, 256 bytes there and back: p50 440.0 ns, p99 2000 ns\n",
             "note: a slow day\n",
         ] {
             assert!(text.contains(part), "{text}");

@@ -160,16 +160,17 @@ fn rows(
     rules: Vec<(String, f64)>,
 ) -> String {
     // what a case is of gives the colour
-    let kinds = ["impl", "route", "way", "mode", "workers"];
+    let kinds = ["impl", "route", "way", "mode", "side", "workers"];
     let of = |record: &Record| kinds.iter().find_map(|kind| label_of(record, kind)).unwrap_or("").to_owned();
     let mut known: Vec<String> = Vec::new();
     let rows = records.iter().filter_map(|record| {
         let spread = record.metrics.get(metric)?;
         let kind = of(record);
-        let style = known.iter().position(|known| *known == kind).unwrap_or_else(|| {
+        let place = known.iter().position(|known| *known == kind).unwrap_or_else(|| {
             known.push(kind);
             known.len() - 1
         });
+        let style = if record.case.contains("floor: ") { BESIDE } else { place % BESIDE };
         Some(Row {
             name: record.case.clone(),
             style,
@@ -417,7 +418,7 @@ fn route_types(records: &[&Record]) -> String {
         let (mean, sd) = (number_of(of, "paper_mean_us")?, number_of(of, "paper_sd_us")?);
         Some(Row {
             name: format!("the paper: {name}"),
-            style: PAPER,
+            style: BESIDE,
             value: mean * 1e3,
             spread: Some(((mean - sd) * 1e3, (mean + sd) * 1e3)),
             shown: format!("{mean} ± {sd} µs"),
@@ -434,8 +435,8 @@ fn route_types(records: &[&Record]) -> String {
     bars.to_html() + &beside_the_paper(&ours)
 }
 
-/// Colour of the paper's bars.
-const PAPER: usize = 7;
+/// Colour of what is only there to compare with.
+const BESIDE: usize = 7;
 
 fn mean_and_deviation(record: &Record) -> String {
     format!("{} ± {}", label(record.median("mean"), Unit::Ns), label(record.median("sd"), Unit::Ns))

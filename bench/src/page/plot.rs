@@ -237,14 +237,17 @@ pub(super) struct Rows {
     pub(super) otherwise: String,
 }
 
-/// Height of a row, the room for its name, and what a letter of its number takes.
+/// Height of a row, of one whose name takes two lines, the room for names, and what a letter of a number takes.
 const ROW: f64 = 22.0;
+const TALL_ROW: f64 = 31.0;
 const NAMES: f64 = 264.0;
 const LETTER: f64 = 6.8;
 /// Ticks that have room for their numbers.
 const MOST_TICKS: usize = 6;
-/// Letters of a name that fit.
+/// Letters of a name that fit into a line.
 const NAME_LETTERS: usize = 40;
+/// What of a whisker is shown, in longest bars.
+const LONGEST_WHISKER: f64 = 1.5;
 
 impl Rows {
     /// A figure of the page.
@@ -253,15 +256,40 @@ impl Rows {
         if drawable.is_empty() {
             return empty(&self.title, &self.otherwise);
         }
-        let bottom = TOP + 10.0 + ROW * drawable.len() as f64;
-        let ends = drawable
-            .iter()
-            .flat_map(|row| row.spread.map_or([row.value; 2], |(_, high)| [row.value, high]))
-            .chain(self.rules.iter().map(|(_, at)| *at));
+        let long = drawable.iter().any(|row| row.name.chars().count() > NAME_LETTERS);
+        let height = if long { TALL_ROW } else { ROW };
+        let bottom = TOP + 10.0 + height * drawable.len() as f64;
         let longest = drawable.iter().map(|row| row.shown.chars().count()).max().unwrap_or(0);
         let right = WIDTH - 12.0 - LETTER * longest as f64;
-        let x = self.axis.scale.place(ends, NAMES, right);
+        let x = self.axis.scale.place(self.ends(&drawable).into_iter(), NAMES, right);
         let mut svg = start(&self.title, bottom + BOTTOM);
+        self.draw_axis(&mut svg, &x, bottom, right);
+        for (number, row) in drawable.iter().enumerate() {
+            draw_row(&mut svg, row, &x, (TOP + 5.0 + height * number as f64, height));
+        }
+        for (name, at) in &self.rules {
+            let (name, at) = (escape(name), x.at(*at));
+            let _ = write!(svg, r#"<line class="rule" x1="{at:.1}" x2="{at:.1}" y1="{TOP}" y2="{bottom}"/>"#);
+            let _ = write!(
+                svg,
+                r#"<text class="rule-name" x="{at:.1}" y="{}" text-anchor="middle">{name}</text>"#,
+                TOP - 2.0
+            );
+        }
+        svg.push_str("</svg>");
+        figure(&self.title, &svg, "", self.rows.len() - drawable.len())
+    }
+
+    /// All that has to have a place on the axis: a bad round does not make everything else small.
+    fn ends(&self, rows: &[&Row]) -> Vec<f64> {
+        let longest = rows.iter().map(|row| row.value.abs()).fold(0.0, f64::max) * LONGEST_WHISKER;
+        let whiskers = rows.iter().filter_map(|row| row.spread).flat_map(|(low, high)| [low, high]);
+        let whiskers = whiskers.map(|end| end.clamp(-longest, longest));
+        let rules = self.rules.iter().map(|(_, at)| *at);
+        rows.iter().map(|row| row.value).chain(whiskers).chain(rules).collect()
+    }
+
+    fn draw_axis(&self, svg: &mut String, x: &Placed, bottom: f64, right: f64) {
         let ticks = x.ticks(self.axis.unit);
         let sparse = if ticks.len() > MOST_TICKS { 2 } else { 1 };
         for tick in ticks.into_iter().step_by(sparse) {
@@ -274,24 +302,8 @@ impl Rows {
                 escape(&tick.label)
             );
         }
-        for (number, row) in drawable.iter().enumerate() {
-            draw_row(&mut svg, row, &x, TOP + 5.0 + ROW * number as f64);
-        }
-        for (name, at) in &self.rules {
-            let at = x.at(*at);
-            let _ = write!(
-                svg,
-                r#"<line class="rule" x1="{at:.1}" x2="{at:.1}" y1="{TOP}" y2="{bottom}"><title>{}</title></line>"#,
-                escape(name)
-            );
-            let _ = write!(
-                svg,
-                r#"<text class="rule-name" x="{at:.1}" y="{}" text-anchor="middle">{}</text>"#,
-                TOP - 2.0,
-                escape(name)
-            );
-        }
-        let _ = write!(svg, r#"<path class="axis" d="M{NAMES} {TOP}V{bottom}"/>"#);
+        let zero = x.at(0.0);
+        let _ = write!(svg, r#"<path class="axis" d="M{zero:.1} {TOP}V{bottom}"/>"#);
         let _ = write!(
             svg,
             r#"<text class="axis-title" x="{:.1}" y="{}" text-anchor="middle">{}</text>"#,
@@ -299,42 +311,56 @@ impl Rows {
             bottom + 36.0,
             escape(&self.axis.title)
         );
-        svg.push_str("</svg>");
-        figure(&self.title, &svg, "", self.rows.len() - drawable.len())
     }
 }
 
-fn draw_row(svg: &mut String, row: &Row, x: &Placed, top: f64) {
+/// A name in at most two lines; what does not fit ends in dots.
+fn name_lines(name: &str) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in name.split_inclusive(' ') {
+        let line = lines.last_mut().expect("there is always one");
+        let fits = line.chars().count() + word.trim_end().chars().count() <= NAME_LETTERS;
+        if fits || line.is_empty() || lines.len() == 2 {
+            lines.last_mut().expect("there is always one").push_str(word);
+        } else {
+            lines.push(word.to_owned());
+        }
+    }
+    for line in &mut lines {
+        if line.trim_end().chars().count() > NAME_LETTERS {
+            *line = line.chars().take(NAME_LETTERS - 1).chain(['…']).collect();
+        }
+    }
+    lines.into_iter().map(|line| line.trim_end().to_owned()).collect()
+}
+
+fn draw_row(svg: &mut String, row: &Row, x: &Placed, (top, height): (f64, f64)) {
     let colour = row.style % COLOURS;
-    let (from, to, middle) = (x.at(0.0), x.at(row.value), top + ROW / 2.0);
-    let short: String = row.name.chars().take(NAME_LETTERS).collect();
-    let dots = if short.len() < row.name.len() { "…" } else { "" };
-    let _ = write!(
-        svg,
-        r#"<text class="tick" x="{}" y="{:.1}" text-anchor="end">{}{dots}<title>{}</title></text>"#,
-        NAMES - 6.0,
-        middle + 4.0,
-        escape(&short),
-        escape(&row.name)
-    );
+    let (from, to, middle) = (x.at(0.0), x.at(row.value), top + height / 2.0);
+    let lines = name_lines(&row.name);
+    let first = middle + 4.0 - 6.5 * (lines.len() - 1) as f64;
+    let _ = write!(svg, r#"<text class="tick" text-anchor="end"><title>{}</title>"#, escape(&row.name));
+    for (number, line) in lines.iter().enumerate() {
+        let y = first + 13.0 * number as f64;
+        let _ = write!(svg, r#"<tspan x="{}" y="{y:.1}">{}</tspan>"#, NAMES - 6.0, escape(line));
+    }
+    svg.push_str("</text>");
     let (left, width) = (from.min(to), (to - from).abs());
     let _ = write!(
         svg,
         r#"<rect class="bar c{colour}" x="{left:.1}" y="{:.1}" width="{width:.1}" height="{}"><title>{}: {}</title></rect>"#,
-        top + 3.0,
+        middle - ROW / 2.0 + 3.0,
         ROW - 6.0,
         escape(&row.name),
         escape(&row.shown)
     );
     let mut end = from.max(to);
     if let Some((low, high)) = row.spread.filter(|(low, high)| x.takes(*low) && x.takes(*high)) {
-        let _ = write!(
-            svg,
-            r#"<path class="whisker on-bar" d="M{:.1} {middle:.1}H{:.1}"/>"#,
-            x.at(low),
-            x.at(high)
-        );
-        end = end.max(x.at(high));
+        let (low, high, beyond) = (x.at(low), x.at(high), x.is_beyond(high));
+        // an arrow says that the whisker goes on
+        let arrow = if beyond { "m-4 -3l4 3l-4 3" } else { "" };
+        let _ = write!(svg, r#"<path class="whisker on-bar" d="M{low:.1} {middle:.1}H{high:.1}{arrow}"/>"#);
+        end = end.max(high);
     }
     let _ = write!(
         svg,
@@ -421,8 +447,41 @@ mod tests {
             otherwise: String::new(),
         };
         let html = rows.to_html();
-        assert!(html.contains(r#"x="264.0" y="20.0" width="0.0""#), "{html}");
+        assert!(html.contains(r#"x="264.0" y="24.5" width="0.0""#), "{html}");
         assert!(html.contains(&format!("<title>{long}</title>")) && html.contains('…'), "{html}");
+        assert_eq!(html.matches("l4 3l-4 3").count(), 0, "nothing goes on: {html}");
         assert!(html.contains("1 of the values"), "{html}");
+    }
+
+    #[test]
+    fn names_take_two_lines_before_they_are_cut() {
+        assert_eq!(name_lines("short"), ["short"]);
+        let long = "libibmad: smp_query_via over 4 hops, ibsim on the client's core";
+        assert_eq!(name_lines(long), ["libibmad: smp_query_via over 4 hops,", "ibsim on the client's core"]);
+        let longer = name_lines(&format!("{long} and all that one could say about it"));
+        assert!(longer.len() == 2 && longer[1].ends_with('…') && longer[1].chars().count() == NAME_LETTERS);
+        assert_eq!(name_lines(""), [""]);
+    }
+
+    #[test]
+    fn one_bad_round_does_not_make_all_bars_small() {
+        let row = |high: f64| Row {
+            name: "a".to_owned(),
+            style: 0,
+            value: 100.0,
+            spread: Some((90.0, high)),
+            shown: "100".to_owned(),
+        };
+        let (axis, rules) = (Axis::new("ns", Scale::Linear, Unit::Plain), Vec::new());
+        let rows = |rows: Vec<Row>| Rows {
+            title: String::new(),
+            axis: axis.clone(),
+            rows,
+            rules: Vec::clone(&rules),
+            otherwise: String::new(),
+        };
+        let html = rows(vec![row(110.0), row(25_000.0)]).to_html();
+        assert_eq!(html.matches("l4 3l-4 3").count(), 1, "{html}");
+        assert!(html.contains(">150<") || html.contains(">160<"), "the axis ends soon: {html}");
     }
 }

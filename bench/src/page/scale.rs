@@ -97,6 +97,11 @@ impl Placed<'_> {
         self.from + share.clamp(0.0, 1.0) * (self.to - self.from)
     }
 
+    /// Whether a value lies above the last place.
+    pub(super) fn is_beyond(&self, value: f64) -> bool {
+        self.scale.position(value) > self.domain.1
+    }
+
     /// Ticks, from the least value up.
     pub(super) fn ticks(&self, unit: Unit) -> Vec<Tick> {
         let (low, high) = self.domain;

@@ -220,7 +220,7 @@ pub(super) fn verdicts(verdicts: &Verdicts) -> String {
             bar.value.map_or_else(|| "not measured".to_owned(), number),
             if bar.at_most { "≤" } else { "≥" },
             number(bar.limit),
-            escape(&bar.case)
+            escape(&bar.place().unwrap_or_default())
         );
     }
     let _ = write!(out, "</tbody></table></div><p>{} pass, {} short.</p>", verdicts.passed, verdicts.short);
