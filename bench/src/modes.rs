@@ -12,6 +12,7 @@
 //! | `worker_cpu`, `process_cpu` | CPU seconds per second of the worker's thread, of all of madplaned |
 //! | `worker_cpu_ns_per_mad` | the same per request |
 //! | `wake_ups_per_mad`, `sleeps_per_mad`, `coalesced_per_mad`, `moderated_per_mad`, `doorbells_per_mad` | per request, from the status segment |
+//! | `timed_out_per_mad` | sleeps that time ended, not a doorbell: moderation, and counts that are due to be shown |
 //! | `worker_calls_per_request` | sleeps and doorbells: every system call that the worker makes for traffic |
 //! | `worker_calls_per_mad` | the same, a request and its answer being two MADs |
 //! | `client_calls_per_request` | doorbells, and what waiting takes |

@@ -151,10 +151,12 @@ impl Counts {
         let mut add = |name: String, value: f64| into.values.insert(name, value);
         let moved = |now: u64, before: u64| now.saturating_sub(before) as f64;
         let sleeps = moved(self.sleeps, before.sleeps);
+        let wake_ups = moved(self.wake_ups, before.wake_ups);
         let doorbells = moved(self.doorbells, before.doorbells);
         for (name, value) in [
             ("sleeps", sleeps),
-            ("wake_ups", moved(self.wake_ups, before.wake_ups)),
+            ("wake_ups", wake_ups),
+            ("timed_out", (sleeps - wake_ups).max(0.0)),
             ("coalesced", moved(self.coalesced, before.coalesced)),
             ("moderated", moved(self.moderated, before.moderated)),
             ("doorbells", doorbells),
@@ -184,13 +186,14 @@ mod tests {
     #[test]
     fn calls_are_shared_among_requests_and_among_requests_and_answers() {
         let before = Counts { received: 10, sent: 10, sleeps: 5, ..Counts::default() };
-        let after = Counts { received: 110, sent: 110, sleeps: 105, doorbells: 100, wake_ups: 100, ..before };
+        let after = Counts { received: 110, sent: 110, sleeps: 105, doorbells: 100, wake_ups: 75, ..before };
         let mut summary = Summary::default();
         after.since(before, 100, Duration::from_secs(1), &mut summary);
         for (metric, value) in [
             ("sleeps_per_mad", 1.0),
             ("doorbells_per_mad", 1.0),
-            ("wake_ups_per_mad", 1.0),
+            ("wake_ups_per_mad", 0.75),
+            ("timed_out_per_mad", 0.25),
             ("coalesced_per_mad", 0.0),
             ("worker_calls_per_request", 2.0),
             ("worker_calls_per_mad", 1.0),
