@@ -3,8 +3,8 @@
 //!
 //! `sleepers [MODE,MODE...] [DEPTH] [ROUNDS] [COUNT] [sleep|spin] [GAP_US]`; defaults interrupt, 1, 7, 2000, sleep, 0. Rounds of
 //! the ping-pong and of each mode take turns, planes whose turn it is not are held still. With a gap the client waits so long
-//! before it sends again. With ROUNDS 0 there is one stream and no ping-pong, for a tracer of system calls: `strace -f -o FILE`,
-//! counted by thread; the worker's is the one that answers.
+//! before it sends again. With ROUNDS 0 there is one stream and no ping-pong: for a tracer of system calls (`strace -f -o FILE`,
+//! counted by thread), and to see which side of a stream is the slower one.
 #![forbid(unsafe_code)]
 
 use std::io::Write;
@@ -19,6 +19,7 @@ use madplane_bench::machine::Cores;
 use madplane_bench::plane::{Plane, PlaneOptions};
 use madplane_client::{AgentSpec, MadMessage, RawReceiver, RawSender, RawSession};
 use madplane_port::machine::pin_thread;
+use madplane_shm::sync::Ordering;
 use madplane_wire::mad;
 
 /// How to ask.
@@ -108,6 +109,30 @@ impl Subject {
         Ok(times)
     }
 
+    /// Asks and says how fast that was, and which of the two had to wait: a worker that finds full bursts is the slower one.
+    fn stream(&mut self, manner: Manner, out: &mut impl Write) -> Result<(), BenchError> {
+        let status = self.plane.status()?;
+        let cycles = || {
+            // what moved is shown within a millisecond
+            std::thread::sleep(Duration::from_millis(5));
+            status.worker(0).polls_full.load(Ordering::Relaxed)
+        };
+        let before = cycles();
+        let since = Instant::now();
+        self.ask(manner)?;
+        let elapsed = since.elapsed();
+        let cycles = (cycles() - before).max(1) as f64;
+        let _ = writeln!(
+            out,
+            "{}, {} in flight: {:.0} ns per MAD, {:.1} MADs per duty cycle that found some",
+            self.mode,
+            manner.depth,
+            elapsed.as_nanos() as f64 / f64::from(manner.count),
+            f64::from(manner.count) / cycles
+        );
+        Ok(())
+    }
+
     /// Nanoseconds on a CPU so far, by thread.
     fn on_cpu(&self) -> Vec<(String, u64)> {
         let tasks = std::fs::read_dir(format!("/proc/{}/task", self.plane.process().id()));
@@ -150,10 +175,10 @@ fn run() -> Result<(), BenchError> {
         .split(',')
         .map(|mode| Subject::start(mode, &fabric, cores))
         .collect::<Result<Vec<_>, BenchError>>()?;
-    if rounds == 0 {
-        return subjects.iter_mut().try_for_each(|subject| subject.ask(manner).map(|_| ()));
-    }
     let out = &mut std::io::stdout();
+    if rounds == 0 {
+        return subjects.iter_mut().try_for_each(|subject| subject.stream(manner, out));
+    }
     let mut bare = Vec::new();
     for round in 0..rounds {
         let held: Vec<_> = subjects.iter().map(|subject| subject.plane.pause()).collect();
