@@ -343,6 +343,24 @@ impl<T> SharedRing<T> {
     }
 }
 
+/// Asks for a cache line so that it can be written, without waiting for it: a store in its place would hold up all stores
+/// behind it until the line is there (196 ns per MAD with stores, 155 without anything, 131 with this; 64 in flight, worker only).
+#[inline(always)]
+fn ask_to_write(line: *const u8) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: a hint, which changes nothing and never faults, whatever the address.
+    unsafe {
+        std::arch::asm!("prefetchw [{}]", in(reg) line, options(nostack, preserves_flags, readonly));
+    }
+    #[cfg(all(target_arch = "aarch64", not(miri)))]
+    // SAFETY: as above.
+    unsafe {
+        std::arch::asm!("prfm pstl1keep, [{}]", in(reg) line, options(nostack, preserves_flags, readonly));
+    }
+    #[cfg(not(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri))))]
+    let _ = line;
+}
+
 impl<T: FromBytes + IntoBytes> RingMemory for SharedRing<T> {
     type Item = T;
 
@@ -378,10 +396,8 @@ impl<T: FromBytes + IntoBytes> RingMemory for SharedRing<T> {
 
     fn warm(&self, index: u64) {
         let slot = self.slot(index);
-        for line in 1..SLOT_BYTES / FIRST_LINE_BYTES {
-            let word = slot.wrapping_add(line * FIRST_LINE_BYTES).cast::<u64>();
-            // SAFETY: aligned, inside the slot, which is free for the producer; volatile, since only the line matters.
-            unsafe { word.write_volatile(0) };
+        for line in 0..SLOT_BYTES / FIRST_LINE_BYTES {
+            ask_to_write(slot.wrapping_add(line * FIRST_LINE_BYTES));
         }
     }
 
