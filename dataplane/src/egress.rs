@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use madplane_engine::{Grh, NodeId, Packet, PeerEvent, Sink};
-use madplane_port::{MadMessage, MadTx};
+use madplane_port::MadTx;
 use madplane_shm::counters::Counter;
 use madplane_shm::drop_reason::DropReason;
 use madplane_shm::message::{Envelope, flag, kind};
@@ -43,7 +43,6 @@ pub struct Egress {
     pub route_counters: Option<Arc<RouteCounters>>,
     /// The clock as of this duty cycle.
     pub now_ns: u64,
-    scratch: MadMessage,
 }
 
 /// A MAD for which a session had no room: the port counts it too.
@@ -75,7 +74,6 @@ impl Egress {
             overflows: Vec::with_capacity(OVERFLOWS_PER_CYCLE),
             route_counters: None,
             now_ns: 0,
-            scratch: MadMessage::default(),
         }
     }
 
@@ -172,9 +170,7 @@ impl Egress {
             self.refused_by_tenant(member, pkt.p_key);
             return;
         }
-        self.scratch.envelope = envelope_of(id.hi_tid(), pkt);
-        self.scratch.mad = pkt.mad;
-        if session.tx.tx_burst(std::slice::from_ref(&self.scratch)) == 1 {
+        if session.tx.tx_parts(&envelope_of(id.hi_tid(), pkt), &pkt.mad) {
             session.sent += 1;
             self.counts.add(Counter::SessionSent, 1);
         } else {
@@ -270,10 +266,8 @@ fn envelope_of(agent: u32, pkt: &Packet) -> Envelope {
     envelope
 }
 
-/// Fills `pkt` from what a client sent. The caller has checked the agent.
-pub fn packet_from(message: &MadMessage, qpn: u8, pkt: &mut Packet) {
-    let envelope = &message.envelope;
-    pkt.mad = message.mad;
+/// Fills in what a packet has beside its MAD from what a client sent. The caller has checked the agent.
+pub fn fill_from(envelope: &Envelope, qpn: u8, pkt: &mut Packet) {
     pkt.slid = 0;
     pkt.dlid = envelope.dlid;
     pkt.sl = envelope.sl;

@@ -12,7 +12,7 @@ mod turns;
 use std::sync::Arc;
 
 use madplane_engine::{Packet, Shard};
-use madplane_port::{DEFAULT_BURST, MadMessage};
+use madplane_port::{DEFAULT_BURST, Envelope};
 use madplane_shm::counters::Counter;
 use madplane_shm::doorbell::Doorbell;
 use madplane_shm::status::{MAX_SESSIONS, Status};
@@ -50,6 +50,13 @@ struct SessionIn {
     bound: u16,
 }
 
+/// A MAD taken from a session, where it is worked on until it has left the shard: its only copy between two rings.
+#[derive(Debug, Clone, Default)]
+struct Arrival {
+    packet: Packet,
+    envelope: Envelope,
+}
+
 /// One worker.
 #[derive(Debug)]
 pub struct Worker {
@@ -66,10 +73,9 @@ pub struct Worker {
     orders: OrderBox,
     routes: Option<Box<RouteView>>,
     telemetry: Telemetry,
-    burst: Vec<MadMessage>,
+    burst: Vec<Arrival>,
     /// MADs taken from a source at one time; as long as `burst`.
     most: usize,
-    packet: Box<Packet>,
     /// MADs that the last duty cycle found.
     mads: usize,
     idle: Idle,
@@ -98,9 +104,8 @@ impl Worker {
             orders,
             routes: None,
             telemetry: Telemetry::new(status, index, monotonic_ns()),
-            burst: vec![MadMessage::default(); DEFAULT_BURST],
+            burst: vec![Arrival::default(); DEFAULT_BURST],
             most: DEFAULT_BURST,
-            packet: Box::default(),
             mads: 0,
             idle: Idle::new(Tuning::default(), false),
             woken: false,

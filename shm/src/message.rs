@@ -5,6 +5,8 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+use crate::ring::TwoParts;
+
 /// Length of a MAD in bytes.
 pub const MAD_LEN: usize = 256;
 
@@ -76,6 +78,11 @@ impl Default for MadMessage {
     fn default() -> Self {
         Self { envelope: Envelope::default(), mad: [0; MAD_LEN] }
     }
+}
+
+impl TwoParts for MadMessage {
+    type Head = Envelope;
+    type Body = [u8; MAD_LEN];
 }
 
 const _: () = {

@@ -65,6 +65,28 @@ pub trait RingMemory {
     fn wake_at(&self) -> &AtomicU64;
 }
 
+/// An item whose two parts may lie apart outside of a ring: in a slot the head shares the first cache line with the sequence
+/// word, and the body has the other four for itself.
+pub trait TwoParts {
+    /// What comes first, 56 bytes.
+    type Head: FromBytes + IntoBytes;
+    /// What follows, 256 bytes.
+    type Body: FromBytes + IntoBytes;
+}
+
+/// Memory whose items can be copied in their two parts: one copy less for whoever keeps the parts in different places.
+pub trait PartsMemory: RingMemory<Item: TwoParts> {
+    /// Copies the parts of the item of a slot out.
+    fn read_parts(&self, index: u64, head: &mut HeadOf<Self>, body: &mut BodyOf<Self>);
+    /// Copies the parts of an item into a slot.
+    fn write_parts(&self, index: u64, head: &HeadOf<Self>, body: &BodyOf<Self>);
+}
+
+/// Head of the items of a memory.
+pub type HeadOf<M> = <<M as RingMemory>::Item as TwoParts>::Head;
+/// Body of the items of a memory.
+pub type BodyOf<M> = <<M as RingMemory>::Item as TwoParts>::Body;
+
 /// The ring is full; nothing was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("ring is full")]
@@ -90,10 +112,26 @@ impl<M: RingMemory> Producer<M> {
     /// # Errors
     /// [`RingFull`] when the consumer has not freed a slot.
     pub fn push(&mut self, item: &M::Item) -> Result<(), RingFull> {
+        self.push_by(|memory, at| memory.write(at, item))
+    }
+
+    /// [`Producer::push`] of an item whose parts lie apart.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn push_parts(&mut self, head: &HeadOf<M>, body: &BodyOf<M>) -> Result<(), RingFull>
+    where
+        M: PartsMemory,
+    {
+        self.push_by(|memory, at| memory.write_parts(at, head, body))
+    }
+
+    #[inline(always)]
+    fn push_by(&mut self, write: impl FnOnce(&M, u64)) -> Result<(), RingFull> {
         if self.next.wrapping_sub(self.consumed) >= self.memory.capacity() && !self.refresh() {
             return Err(RingFull);
         }
-        self.memory.write(self.next, item);
+        write(&self.memory, self.next);
         // pairs with the acquire in `Consumer::is_ready`
         self.memory.sequence(self.next).store(self.next.wrapping_add(1), Ordering::Release);
         self.next = self.next.wrapping_add(1);
@@ -171,10 +209,23 @@ impl<M: RingMemory> Consumer<M> {
     /// Copies the next item out; false if there is none. Free the slots with [`Consumer::commit`] after a burst; half
     /// a ring of uncommitted slots is freed at once.
     pub fn pop(&mut self, item: &mut M::Item) -> bool {
+        self.pop_by(|memory, at| memory.read(at, item))
+    }
+
+    /// [`Consumer::pop`] of an item whose parts are to lie apart.
+    pub fn pop_parts(&mut self, head: &mut HeadOf<M>, body: &mut BodyOf<M>) -> bool
+    where
+        M: PartsMemory,
+    {
+        self.pop_by(|memory, at| memory.read_parts(at, head, body))
+    }
+
+    #[inline(always)]
+    fn pop_by(&mut self, read: impl FnOnce(&M, u64)) -> bool {
         if !self.is_ready() {
             return false;
         }
-        self.memory.read(self.next, item);
+        read(&self.memory, self.next);
         self.next = self.next.wrapping_add(1);
         if self.next.wrapping_sub(self.committed) >= self.memory.capacity() / 2 {
             self.commit();
@@ -292,6 +343,24 @@ impl<T> SharedRing<T> {
     }
 }
 
+/// Asks for a cache line so that it can be written, without waiting for it: a store in its place would hold up all stores
+/// behind it until the line is there (196 ns per MAD with stores, 155 without anything, 131 with this; 64 in flight, worker only).
+#[inline(always)]
+fn ask_to_write(line: *const u8) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: a hint, which changes nothing and never faults, whatever the address.
+    unsafe {
+        std::arch::asm!("prefetchw [{}]", in(reg) line, options(nostack, preserves_flags, readonly));
+    }
+    #[cfg(all(target_arch = "aarch64", not(miri)))]
+    // SAFETY: as above.
+    unsafe {
+        std::arch::asm!("prfm pstl1keep, [{}]", in(reg) line, options(nostack, preserves_flags, readonly));
+    }
+    #[cfg(not(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri))))]
+    let _ = line;
+}
+
 impl<T: FromBytes + IntoBytes> RingMemory for SharedRing<T> {
     type Item = T;
 
@@ -327,10 +396,8 @@ impl<T: FromBytes + IntoBytes> RingMemory for SharedRing<T> {
 
     fn warm(&self, index: u64) {
         let slot = self.slot(index);
-        for line in 1..SLOT_BYTES / FIRST_LINE_BYTES {
-            let word = slot.wrapping_add(line * FIRST_LINE_BYTES).cast::<u64>();
-            // SAFETY: aligned, inside the slot, which is free for the producer; volatile, since only the line matters.
-            unsafe { word.write_volatile(0) };
+        for line in 0..SLOT_BYTES / FIRST_LINE_BYTES {
+            ask_to_write(slot.wrapping_add(line * FIRST_LINE_BYTES));
         }
     }
 
@@ -347,5 +414,38 @@ impl<T: FromBytes + IntoBytes> RingMemory for SharedRing<T> {
     fn wake_at(&self) -> &AtomicU64 {
         // SAFETY: checked in `new`, kept alive by `_segments`.
         unsafe { &*self.wake_at }
+    }
+}
+
+impl<T: FromBytes + IntoBytes + TwoParts> SharedRing<T> {
+    const PARTS_FIT: () = {
+        assert!(size_of::<T::Head>() == FIRST_LINE_BYTES - 8, "the head fills the first line");
+        assert!(size_of::<T::Body>() == SLOT_BYTES - FIRST_LINE_BYTES, "the body fills the others");
+    };
+}
+
+impl<T: FromBytes + IntoBytes + TwoParts> PartsMemory for SharedRing<T> {
+    fn read_parts(&self, index: u64, head: &mut T::Head, body: &mut T::Body) {
+        const { Self::PARTS_FIT };
+        let slot = self.slot(index);
+        let (from, to) = (slot.wrapping_add(8), std::ptr::from_mut(head).cast::<u8>());
+        // SAFETY: what follows the sequence word in the first line, as long as a head, which is valid for any bytes, should
+        // a peer that breaks the protocol write meanwhile.
+        unsafe { std::ptr::copy_nonoverlapping(from, to, size_of::<T::Head>()) };
+        let (from, to) = (slot.wrapping_add(FIRST_LINE_BYTES), std::ptr::from_mut(body).cast::<u8>());
+        // SAFETY: the other lines of the slot, as long as a body, which is valid for any bytes too.
+        unsafe { std::ptr::copy_nonoverlapping(from, to, size_of::<T::Body>()) };
+    }
+
+    fn write_parts(&self, index: u64, head: &T::Head, body: &T::Body) {
+        const { Self::PARTS_FIT };
+        let slot = self.slot(index);
+        // the first line last, as in `write`
+        let (from, to) = (std::ptr::from_ref(body).cast::<u8>(), slot.wrapping_add(FIRST_LINE_BYTES));
+        // SAFETY: the lines behind the first, as long as a body; the slot is free for us.
+        unsafe { std::ptr::copy_nonoverlapping(from, to, size_of::<T::Body>()) };
+        let (from, to) = (std::ptr::from_ref(head).cast::<u8>(), slot.wrapping_add(8));
+        // SAFETY: what follows the sequence word in the first line, as long as a head.
+        unsafe { std::ptr::copy_nonoverlapping(from, to, size_of::<T::Head>()) };
     }
 }

@@ -21,6 +21,7 @@
 #![deny(unsafe_code)]
 
 mod agents;
+mod alarm;
 mod attach;
 mod clock;
 mod core;

@@ -1,11 +1,12 @@
 //! An attachment without rules: what goes in comes out. For load generators and for the least latency.
 //!
 //! One thread owns a [`RawSession`]; [`RawSession::split`] gives each direction to a thread of its own. Invariants: neither
-//! sending nor receiving allocates, takes a lock, or makes a system call, except to ring for a worker that sleeps. What it
-//! does not do: fill in TIDs or agents, match, time out, resend, reassemble, or wait.
+//! sending nor receiving allocates, takes a lock, or makes a system call, except to ring for a worker that sleeps and to
+//! sleep ([`RawReceiver::wait`], one call). What it does not do: fill in TIDs or agents, match, time out, resend, reassemble.
 
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
+use std::time::Duration;
 
 use madplane_shm::doorbell::Doorbell;
 use madplane_shm::handoff::Connection;
@@ -16,9 +17,11 @@ use madplane_shm::session::{SharedConsumer, SharedProducer};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::agents::AgentSpec;
+use crate::alarm::Alarm;
 use crate::attach::{SessionInfo, attach, call_register};
 use crate::error::{OpenError, RegisterError};
 use crate::identity::{OwnPath, TenantName};
+use crate::wait::LONGEST_SLEEP;
 
 /// Both directions of an attachment.
 #[derive(Debug)]
@@ -41,6 +44,7 @@ pub struct RawSender {
 pub struct RawReceiver {
     down: SharedConsumer<MadMessage>,
     bell: Doorbell,
+    alarm: Alarm,
     connection: Arc<Connection>,
 }
 
@@ -66,6 +70,8 @@ impl RawSession {
     ) -> Result<Self, OpenError> {
         let attached = attach(paths, selector, slots, tenant, OwnPath::Environment)?;
         let connection = Arc::new(attached.connection);
+        let alarm =
+            Alarm::create(&[&attached.down_bell], connection.as_fd()).map_err(std::io::Error::from)?;
         Ok(Self {
             info: attached.info,
             sender: RawSender {
@@ -73,7 +79,7 @@ impl RawSession {
                 bell: attached.up_bell,
                 connection: connection.clone(),
             },
-            receiver: RawReceiver { down: attached.ends.down, bell: attached.down_bell, connection },
+            receiver: RawReceiver { down: attached.ends.down, bell: attached.down_bell, alarm, connection },
         })
     }
 
@@ -157,6 +163,18 @@ impl RawReceiver {
         self.down.is_ready()
     }
 
+    /// Sleeps until a message is there, for `longest` and a tenth of a second at most; whether one is there. One system call,
+    /// none if a message was there already. Where the plane has gone it returns at once: see [`RawReceiver::is_gone`].
+    pub fn wait(&mut self, longest: Duration) -> bool {
+        self.down.commit();
+        if self.down.arm() {
+            let ns = u64::try_from(longest.min(LONGEST_SLEEP).as_nanos()).unwrap_or(u64::MAX);
+            self.alarm.wait(ns, &self.bell);
+            self.down.disarm();
+        }
+        self.down.is_ready()
+    }
+
     /// Prepares for waiting on [`RawReceiver::doorbell`]; false if a message has arrived meanwhile.
     pub fn arm(&mut self) -> bool {
         self.down.commit();
@@ -171,7 +189,6 @@ impl RawReceiver {
 
     /// Readable when a message arrived after [`RawReceiver::arm`].
     pub fn doorbell(&self) -> BorrowedFd<'_> {
-        use std::os::fd::AsFd;
         self.bell.as_fd()
     }
 

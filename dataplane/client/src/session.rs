@@ -28,6 +28,7 @@ use madplane_shm::sync::{AtomicBool, AtomicU64, Ordering};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::agents::{Agent, AgentSpec};
+use crate::alarm::{Alarm, Woken};
 use crate::attach::{SessionInfo, attach, call_register};
 use crate::clock::now_ns;
 use crate::core::{Core, Delivery, Verdict};
@@ -104,6 +105,7 @@ pub struct Session {
     up_bell: Doorbell,
     down_bell: Doorbell,
     kick: Doorbell,
+    alarm: Alarm,
     connection: Connection,
 }
 
@@ -123,6 +125,9 @@ impl Session {
         let wait = options.wait.resolved()?;
         let attached = attach(paths, selector, options.slots, options.tenant, options.path)?;
         let readiness = Readiness::create(&attached.down_bell, attached.connection.as_fd())?;
+        let kick = Doorbell::create().map_err(std::io::Error::from)?;
+        let bells = [&attached.down_bell, &kick];
+        let alarm = Alarm::create(&bells, attached.connection.as_fd()).map_err(std::io::Error::from)?;
         let receiver = Receiver {
             down: attached.ends.down,
             item: MadMessage::default(),
@@ -146,7 +151,8 @@ impl Session {
             readiness,
             up_bell: attached.up_bell,
             down_bell: attached.down_bell,
-            kick: Doorbell::create().map_err(std::io::Error::from)?,
+            kick,
+            alarm,
             connection: attached.connection,
         })
     }
@@ -537,8 +543,19 @@ impl Session {
         let may_sleep = until > now && rx.down.arm();
         if may_sleep {
             rx.sleepers += 1;
+            // an edge wakes one, so the alarm is for one alone: who comes second sends the first to poll too
+            let alone = rx.sleepers == 1 && !self.watched.load(Ordering::Relaxed);
+            if rx.sleepers == 2 {
+                self.kick.ring();
+            }
             drop(rx);
-            self.poll(until - now);
+            if alone {
+                if self.alarm.wait(until - now, &self.down_bell) == Woken::Gone {
+                    self.gone.store(true, Ordering::Relaxed);
+                }
+            } else {
+                self.poll(until - now);
+            }
             rx = lock(&self.rx);
             rx.sleepers -= 1;
             rx.spin.miss();

@@ -3,11 +3,12 @@
 
 mod support;
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use madplane_client::{
-    Envelope, MadMessage, RecvError, RegisterError, STATUS_TIMED_OUT, SendError, Session, SessionOptions,
-    Taken, WaitPolicy,
+    Envelope, MadMessage, RawSession, RecvError, RegisterError, STATUS_TIMED_OUT, SendError, Session,
+    SessionOptions, Taken, WaitPolicy,
 };
 use support::{FakePlane, mad, outgoing, response_to, spec};
 
@@ -285,6 +286,53 @@ fn a_blocked_receiver_gets_what_another_thread_asks_for_under_every_policy() {
             assert_eq!(receiver.join().unwrap(), (0..50).collect::<Vec<_>>(), "{wait:?}");
         });
     }
+}
+
+#[test]
+fn receivers_that_sleep_side_by_side_get_every_mad_between_them() {
+    let plane = FakePlane::echo();
+    let session = plane.open_with(WaitPolicy::Sleep);
+    let agent = session.register(&spec(0, 1, &[])).unwrap();
+    let got = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            // each takes a few and is then no longer there, so that a lone one is left to sleep by itself again
+            scope.spawn(|| {
+                (0..40)
+                    .for_each(|_| _ = got.fetch_add(recv(&session, None).map_or(0, |_| 1), Ordering::Relaxed))
+            });
+        }
+        for tid in 0..120 {
+            session.send(&outgoing(agent, &mad(1, 1, tid), 20_000, 0)).unwrap();
+            while got.load(Ordering::Relaxed) <= tid {
+                std::thread::yield_now();
+            }
+        }
+    });
+    assert_eq!((got.into_inner(), session.outstanding()), (120, 0));
+}
+
+#[test]
+fn a_raw_receiver_sleeps_until_a_mad_comes_or_the_plane_goes() {
+    let mut plane = FakePlane::echo();
+    let mut session = RawSession::open(&plane.paths, "", 0).unwrap();
+    let hi_tid = session.register(&spec(0, 1, &[])).unwrap();
+    let (mut sender, mut receiver) = session.split();
+    let mut message = MadMessage { mad: mad(1, 1, 7), ..MadMessage::default() };
+    message.envelope = Envelope { kind: 1, agent: hi_tid, length: 256, ..Envelope::default() };
+    let mut got = MadMessage::default();
+    assert!(!receiver.wait(Duration::from_millis(1)));
+    for _ in 0..2000 {
+        sender.send(&message).unwrap();
+        while !receiver.wait(Duration::from_secs(1)) {}
+        assert!(receiver.wait(Duration::ZERO), "what is there ends every wait");
+        assert!(receiver.try_recv(&mut got) && !receiver.try_recv(&mut got));
+        assert_eq!(got, response_to(&message));
+    }
+    plane.stop();
+    drop(plane);
+    while !receiver.is_gone() {}
+    assert!(!receiver.wait(Duration::from_secs(1)));
 }
 
 #[test]

@@ -8,6 +8,7 @@
 //!
 //! Not here: who is registered for what, transaction ids, retries, faults. Those are the sink's business.
 
+mod directed;
 mod gmp;
 mod link;
 mod local;
@@ -23,7 +24,7 @@ use crate::pinned::table::Routes;
 use crate::plan::FabricPlan;
 use crate::setup;
 use crate::sink::{FabricEvent, PeerEvent, Sink};
-use crate::smi::{self, SmiNode, Verdict};
+use crate::smi::{self, Course, SmiNode, Verdict};
 use madplane_shm::drop_reason::DropReason;
 use madplane_topology::{LinkSpeed, NodeKind, Topology};
 use madplane_wire::mad::{field as mad, is_smp_class};
@@ -381,7 +382,11 @@ impl Shard {
                 }
             };
             if pkt.pin.is_none() {
-                let Some(next) = self.cross(out, pkt, sink) else { return };
+                let next = match Course::of(pkt) {
+                    Some(course) => self.follow(course, out, pkt, sink),
+                    None => self.cross(out, pkt, sink),
+                };
+                let Some(next) = next else { return };
                 (at, verdict) = (next, self.receive(next, pkt));
             } else {
                 let Some(next) = self.walk_pinned(pkt, sink) else { return };
@@ -408,9 +413,15 @@ impl Shard {
             far.rcv_pkts += 1;
             return Some(peer);
         }
-        let end = self.remote.get((peer ^ REMOTE) as usize)?;
-        sink.to_shard(end.shard as usize, end.node, end.port, pkt);
+        self.hand_over(peer, pkt, sink);
         None
+    }
+
+    /// Gives a packet to the shard that owns the far end of a link, if there is one.
+    fn hand_over<S: Sink>(&self, peer: u32, pkt: &Packet, sink: &mut S) {
+        if let Some(end) = self.remote.get((peer ^ REMOTE) as usize) {
+            sink.to_shard(end.shard as usize, end.node, end.port, pkt);
+        }
     }
 
     /// Carries out a verdict at the node of port `at`; the output port if a packet leaves the node.

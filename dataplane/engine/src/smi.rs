@@ -6,10 +6,12 @@
 //!
 //! The caller has already checked what does not change on the way: length, base version, class against queue pair.
 
+mod course;
 mod outbound;
 mod returning;
 mod transmit;
 
+pub(crate) use course::Course;
 pub(crate) use transmit::answer_by_lid;
 pub use transmit::{respond, transmit};
 

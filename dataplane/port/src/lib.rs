@@ -10,7 +10,7 @@ pub mod machine;
 pub mod session;
 pub mod sys;
 
-pub use madplane_shm::message::MadMessage;
+pub use madplane_shm::message::{Envelope, MAD_LEN, MadMessage};
 
 /// MADs taken from one port in one duty cycle, unless configured otherwise.
 pub const DEFAULT_BURST: usize = 32;
@@ -34,6 +34,10 @@ pub trait MadRx {
     /// Takes up to `into.len()` MADs; returns how many.
     fn rx_burst(&mut self, into: &mut [MadMessage]) -> usize;
 
+    /// Takes one MAD, what travels with it and its bytes each to a place of its own: a copy less for whoever wants them
+    /// there. On false there is none, and both are as they were.
+    fn rx_parts(&mut self, envelope: &mut Envelope, mad: &mut [u8; MAD_LEN]) -> bool;
+
     /// Gives the buffers of all MADs taken so far back to the sender. Call once per duty cycle.
     fn release(&mut self);
 
@@ -48,6 +52,9 @@ pub trait MadRx {
 pub trait MadTx {
     /// Hands over MADs from the front of `from`; returns how many were accepted.
     fn tx_burst(&mut self, from: &[MadMessage]) -> usize;
+
+    /// Hands over one MAD that lies apart from what travels with it; whether it was accepted.
+    fn tx_parts(&mut self, envelope: &Envelope, mad: &[u8; MAD_LEN]) -> bool;
 
     /// Makes sure that the other side will look. Call once per duty cycle; returns true if somebody had to be woken,
     /// which costs a system call.

@@ -6,7 +6,7 @@
 use madplane_shm::doorbell::Doorbell;
 use madplane_shm::session::{PlaneEnds, SharedConsumer, SharedProducer};
 
-use crate::{Capabilities, MadMessage, MadRx, MadTx};
+use crate::{Capabilities, Envelope, MAD_LEN, MadMessage, MadRx, MadTx};
 
 /// Takes what the client sends.
 #[derive(Debug)]
@@ -54,6 +54,10 @@ impl MadRx for SessionRx {
         taken
     }
 
+    fn rx_parts(&mut self, envelope: &mut Envelope, mad: &mut [u8; MAD_LEN]) -> bool {
+        self.ring.pop_parts(envelope, mad)
+    }
+
     fn release(&mut self) {
         self.ring.commit();
     }
@@ -73,6 +77,10 @@ impl MadTx for SessionTx {
             given += 1;
         }
         given
+    }
+
+    fn tx_parts(&mut self, envelope: &Envelope, mad: &[u8; MAD_LEN]) -> bool {
+        self.ring.push_parts(envelope, mad).is_ok()
     }
 
     fn flush(&mut self) -> bool {

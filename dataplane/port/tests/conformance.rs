@@ -4,10 +4,11 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
-use madplane_port::{MadMessage, MadRx, MadTx, loopback, session};
+use madplane_port::{Envelope, MAD_LEN, MadMessage, MadRx, MadTx, loopback, session};
 use madplane_shm::doorbell::Doorbell;
 use madplane_shm::header::Incarnation;
 use madplane_shm::session::create_pair;
+use zerocopy::FromBytes;
 
 /// A direction: what goes into the first comes out of the second.
 type Direction = (Box<dyn MadTx>, Box<dyn MadRx>);
@@ -18,6 +19,9 @@ struct ClientRx(madplane_shm::session::SharedConsumer<MadMessage>);
 impl MadRx for ClientRx {
     fn rx_burst(&mut self, into: &mut [MadMessage]) -> usize {
         into.iter_mut().map(|message| self.0.pop(message)).take_while(|taken| *taken).count()
+    }
+    fn rx_parts(&mut self, envelope: &mut Envelope, mad: &mut [u8; MAD_LEN]) -> bool {
+        self.0.pop_parts(envelope, mad)
     }
     fn release(&mut self) {
         self.0.commit();
@@ -32,6 +36,9 @@ struct ClientTx(madplane_shm::session::SharedProducer<MadMessage>);
 impl MadTx for ClientTx {
     fn tx_burst(&mut self, from: &[MadMessage]) -> usize {
         from.iter().take_while(|message| self.0.push(message).is_ok()).count()
+    }
+    fn tx_parts(&mut self, envelope: &Envelope, mad: &[u8; MAD_LEN]) -> bool {
+        self.0.push_parts(envelope, mad).is_ok()
     }
     fn flush(&mut self) -> bool {
         false
@@ -100,6 +107,41 @@ fn mads_arrive_in_order_each_once_and_whole((mut tx, mut rx): Direction) {
     assert_eq!(next_out, next_in);
 }
 
+/// Every field of the envelope and every byte differ from those of another number and from their neighbours.
+fn marked(number: u8) -> MadMessage {
+    let mut bytes = [0; 312];
+    for (byte, at) in bytes.iter_mut().zip(0..) {
+        *byte = number.wrapping_mul(31).wrapping_add(u8::try_from(at % 251).unwrap());
+    }
+    MadMessage::read_from_bytes(&bytes).unwrap()
+}
+
+fn a_mad_is_the_same_whole_or_in_parts((mut tx, mut rx): Direction) {
+    for number in 0..=255_u8 {
+        let (sent, mut got) = (marked(number), marked(!number));
+        if number & 1 == 0 {
+            assert!(tx.tx_parts(&sent.envelope, &sent.mad));
+        } else {
+            assert_eq!(tx.tx_burst(&[sent]), 1);
+        }
+        if number & 2 == 0 {
+            assert!(rx.rx_parts(&mut got.envelope, &mut got.mad));
+        } else {
+            assert_eq!(rx.rx_burst(std::slice::from_mut(&mut got)), 1);
+        }
+        assert_eq!(got, sent);
+        rx.release();
+    }
+    let mut untouched = marked(9);
+    assert!(!rx.rx_parts(&mut untouched.envelope, &mut untouched.mad));
+    assert_eq!(untouched, marked(9));
+    for number in 0..16 {
+        assert!(tx.tx_parts(&marked(number).envelope, &marked(number).mad));
+    }
+    assert!(!tx.tx_parts(&marked(16).envelope, &marked(16).mad), "depth is 16");
+    assert_eq!(take_all(&mut *rx), (0..16).map(marked).collect::<Vec<_>>());
+}
+
 fn a_full_port_accepts_the_front_of_a_burst_and_nothing_is_lost((mut tx, mut rx): Direction) {
     let burst: Vec<_> = (0..40).map(numbered).collect();
     assert_eq!(tx.tx_burst(&burst), 16, "depth is 16");
@@ -130,6 +172,9 @@ macro_rules! backends {
     ($($backend:ident),*) => { $( mod $backend {
         #[test] fn mads_arrive_in_order_each_once_and_whole() {
             super::mads_arrive_in_order_each_once_and_whole(super::$backend(16));
+        }
+        #[test] fn a_mad_is_the_same_whole_or_in_parts() {
+            super::a_mad_is_the_same_whole_or_in_parts(super::$backend(16));
         }
         #[test] fn a_full_port_accepts_the_front_of_a_burst_and_nothing_is_lost() {
             super::a_full_port_accepts_the_front_of_a_burst_and_nothing_is_lost(super::$backend(16));

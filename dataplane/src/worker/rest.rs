@@ -7,14 +7,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use madplane_port::MadMessage;
 use madplane_shm::counters::Counter;
 use madplane_shm::process::monotonic_ns;
 use madplane_shm::sync::Ordering;
 use madplane_shm::tuning::{Parameter, Tuning, TuningPatch};
 use rustix::io::Errno;
 
-use super::Worker;
+use super::{Arrival, Worker};
 use crate::idle::{Idle, Step};
 use crate::sleep::{Sleeper, WorkerBell};
 
@@ -94,7 +93,7 @@ impl Worker {
         }
         self.idle = Idle::new(tuning, shares_core);
         self.most = usize::try_from(tuning.get(Parameter::Burst)).unwrap_or(1).max(1);
-        self.burst.resize(self.most, MadMessage::default());
+        self.burst.resize(self.most, Arrival::default());
         let block = self.telemetry.status().worker(self.index);
         tuning.store(&block.tuning);
         block.mode.store(self.idle.mode() as u32, Ordering::Relaxed);

@@ -8,15 +8,15 @@
 //! without other work fills up again.
 
 use madplane_engine::{Packet, Shard};
-use madplane_port::{MadMessage, MadRx};
+use madplane_port::MadRx;
 use madplane_shm::counters::Counter;
 use madplane_shm::drop_reason::DropReason;
-use madplane_shm::message::{MAD_LEN, kind};
+use madplane_shm::message::{Envelope, MAD_LEN, kind};
 use madplane_wire::Mad;
 
-use super::{SessionIn, Worker};
+use super::{Arrival, SessionIn, Worker};
 use crate::agents::AgentId;
-use crate::egress::{Egress, packet_from};
+use crate::egress::{Egress, fill_from};
 use crate::mesh::Crossing;
 use crate::sessions::SessionOut;
 
@@ -142,9 +142,8 @@ impl Worker {
 
     fn take_over(&mut self, crossing: Crossing, now_ns: u64) {
         match crossing {
-            Crossing::Mad { node, port, packet } => {
-                *self.packet = packet;
-                self.shard.arrive(now_ns, node, port, &mut self.packet, &mut self.egress);
+            Crossing::Mad { node, port, mut packet } => {
+                self.shard.arrive(now_ns, node, port, &mut packet, &mut self.egress);
                 self.egress.counts.add(Counter::ShardReceived, 1);
             }
             Crossing::Peer(event) => {
@@ -156,14 +155,21 @@ impl Worker {
 
     /// Takes up to `most` MADs from the session at `at`.
     fn serve(&mut self, at: usize, most: usize, now_ns: u64) -> usize {
-        let Self { sessions, burst, shard, egress, packet, .. } = self;
+        let Self { sessions, burst, shard, egress, .. } = self;
         let (Some(session), Some(burst)) = (sessions.get_mut(at), burst.get_mut(..most)) else { return 0 };
-        let count = session.rx.rx_burst(burst);
+        // all of them first: their cache lines come from the client's core at the same time
+        let mut count = 0;
+        for Arrival { packet, envelope } in burst.iter_mut() {
+            if !session.rx.rx_parts(envelope, &mut packet.mad) {
+                break;
+            }
+            count += 1;
+        }
         if count == 0 {
             return 0;
         }
-        for message in &burst[..count] {
-            match accept(session, egress, shard, message, now_ns, packet) {
+        for Arrival { packet, envelope } in &mut burst[..count] {
+            match accept(session, egress, shard, envelope, now_ns, packet) {
                 Ok(()) => shard.send(now_ns, session.node, session.port, packet, egress),
                 Err(reason) => egress.counts.drop(reason),
             }
@@ -191,16 +197,15 @@ impl Worker {
     }
 }
 
-/// Checks what a client sent and turns it into a packet.
+/// Checks what a client sent and makes a packet of it, whose MAD is there already.
 fn accept(
     session: &SessionIn,
     egress: &mut Egress,
     shard: &Shard,
-    message: &MadMessage,
+    envelope: &Envelope,
     now_ns: u64,
     packet: &mut Packet,
 ) -> Result<(), DropReason> {
-    let envelope = &message.envelope;
     if envelope.kind != kind::MAD || envelope.length as usize != MAD_LEN {
         return Err(DropReason::Malformed);
     }
@@ -210,7 +215,7 @@ fn accept(
     }
     let spec = egress.session(id.slot).and_then(|out: &SessionOut| out.agent(id));
     let Some(spec) = spec else { return Err(DropReason::UnknownAgent) };
-    packet_from(message, spec.qpn, packet);
+    fill_from(envelope, spec.qpn, packet);
     packet.bound = session.bound;
     if !session.member.is_none() {
         admit(session, egress, shard, now_ns, packet)?;

@@ -133,14 +133,20 @@ impl Shard {
     }
 
     /// NodeInfo as read through port `at`.
-    #[inline(always)]
     pub(crate) fn node_info_data(&self, at: u32) -> [u8; 40] {
-        let Some(hot) = self.ports.get(at as usize) else { return [0; 40] };
-        let mut info = self.nodes.get(hot.node as usize).map_or([0; 40], |n| n.info);
-        let port = if hot.is_switch { hot.first } else { at };
-        ni::PORT_GUID.set(&mut info, self.cold.get(port as usize).map_or(0, |p| p.guid));
-        ni::LOCAL_PORT_NUM.set(&mut info, u64::from(at - hot.first));
+        let mut info = [0; 40];
+        self.write_node_info(at, &mut info);
         info
+    }
+
+    /// Writes it where it is to stand.
+    #[inline(always)]
+    fn write_node_info(&self, at: u32, info: &mut [u8; 40]) {
+        let Some(hot) = self.ports.get(at as usize) else { return info.fill(0) };
+        *info = self.nodes.get(hot.node as usize).map_or([0; 40], |n| n.info);
+        let port = if hot.is_switch { hot.first } else { at };
+        ni::PORT_GUID.set(info, self.cold.get(port as usize).map_or(0, |p| p.guid));
+        ni::LOCAL_PORT_NUM.set(info, u64::from(at - hot.first));
     }
 
     #[inline(always)]
@@ -148,8 +154,9 @@ impl Shard {
         if request.modifier != 0 {
             return status::INVALID_FIELD;
         }
-        data[..40].copy_from_slice(&self.node_info_data(request.at));
-        data[40..].fill(0);
+        let (info, rest) = data.split_first_chunk_mut().expect("64 bytes are more than 40");
+        self.write_node_info(request.at, info);
+        rest.fill(0);
         0
     }
 

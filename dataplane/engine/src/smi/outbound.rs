@@ -12,14 +12,14 @@ use madplane_shm::drop_reason::DropReason;
 #[inline(always)]
 pub(super) fn receive(node: &impl SmiNode, arrival: u8, by_lid: bool, pkt: &mut Packet) -> Verdict {
     let (pointer, count) = (pkt.mad[HOP_POINTER], pkt.mad[HOP_COUNT]);
-    // O2: between two hops, the common case
-    if pointer != 0 && pointer < count {
+    // O2: between two hops, the common case; see `Course` as well
+    if is_between(pointer, count) {
         if !node.is_switch() {
             return Verdict::discard(DropReason::NotSwitch);
         }
-        pkt.mad[RETURN_PATH + usize::from(pointer & 0x3F)] = arrival;
-        pkt.mad[HOP_POINTER] = pointer + 1;
-        return follow_path(node, path(pkt, INITIAL_PATH, pointer + 1), pkt);
+        let port = next_port(pointer, pkt);
+        advance(pointer, arrival, pkt);
+        return follow_path(node, port, pkt);
     }
     // O3: end of the directed part
     if pointer == count {
@@ -46,6 +46,25 @@ pub(super) fn receive(node: &impl SmiNode, arrival: u8, by_lid: bool, pkt: &mut 
     }
     // O4: end of a LID-routed tail; O5: beyond
     if pointer == count + 1 { Verdict::Local } else { Verdict::discard(DropReason::HopPointer) }
+}
+
+/// Whether O2 applies.
+#[inline(always)]
+pub(super) fn is_between(pointer: u8, count: u8) -> bool {
+    pointer != 0 && pointer < count
+}
+
+/// The port by which the packet is to leave a switch between two hops.
+#[inline(always)]
+pub(super) fn next_port(pointer: u8, pkt: &Packet) -> u8 {
+    path(pkt, INITIAL_PATH, pointer + 1)
+}
+
+/// Moves the pointer on at a switch between two hops.
+#[inline(always)]
+pub(super) fn advance(pointer: u8, arrival: u8, pkt: &mut Packet) {
+    pkt.mad[RETURN_PATH + usize::from(pointer & 0x3F)] = arrival;
+    pkt.mad[HOP_POINTER] = pointer + 1;
 }
 
 /// O3b.

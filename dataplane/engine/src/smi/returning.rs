@@ -12,13 +12,14 @@ use madplane_shm::drop_reason::DropReason;
 #[inline(always)]
 pub(super) fn receive(node: &impl SmiNode, arrival: u8, by_lid: bool, pkt: &mut Packet) -> Verdict {
     let (pointer, count) = (pkt.mad[HOP_POINTER], pkt.mad[HOP_COUNT]);
-    // R2: between two hops, the common case
-    if pointer >= 2 && pointer <= count {
+    // R2: between two hops, the common case; see `Course` as well
+    if is_between(pointer, count) {
         if !node.is_switch() {
             return Verdict::discard(DropReason::NotSwitch);
         }
-        pkt.mad[HOP_POINTER] = pointer - 1;
-        return follow_path(node, path(pkt, RETURN_PATH, pointer - 1), pkt);
+        let port = next_port(pointer, pkt);
+        advance(pointer, pkt);
+        return follow_path(node, port, pkt);
     }
     // R1: the directed part starts here, after a LID-routed part
     if count != 0 && pointer == count + 1 {
@@ -48,4 +49,22 @@ pub(super) fn receive(node: &impl SmiNode, arrival: u8, by_lid: bool, pkt: &mut 
     }
     // R4: end of a LID-routed tail, or loopback; R5: beyond
     if pointer == 0 { Verdict::Client } else { Verdict::discard(DropReason::HopPointer) }
+}
+
+/// Whether R2 applies.
+#[inline(always)]
+pub(super) fn is_between(pointer: u8, count: u8) -> bool {
+    pointer >= 2 && pointer <= count
+}
+
+/// The port by which the packet is to leave a switch between two hops.
+#[inline(always)]
+pub(super) fn next_port(pointer: u8, pkt: &Packet) -> u8 {
+    path(pkt, RETURN_PATH, pointer - 1)
+}
+
+/// Moves the pointer back at a switch between two hops.
+#[inline(always)]
+pub(super) fn advance(pointer: u8, pkt: &mut Packet) {
+    pkt.mad[HOP_POINTER] = pointer - 1;
 }

@@ -17,9 +17,8 @@ use madplane_wire::smp::field as smp;
 /// `pkt.dlid` is the destination that the client asked for, `pkt.path_bits` the low bits of its source LID; the LIDs of
 /// the packet are set on success. Source: smi-rules.md section 6.
 pub fn transmit(node: &impl SmiNode, port: u8, pkt: &mut Packet) -> Verdict {
-    let slid = node.own_lid(port) | (u16::from(pkt.path_bits) & node.path_mask(port));
     if pkt.mad[MGMT_CLASS] != class::SUBN_DIRECTED {
-        return send_by_lid(node, port, slid, pkt);
+        return send_by_lid(node, port, pkt);
     }
     let (pointer, count) = (pkt.mad[HOP_POINTER], pkt.mad[HOP_COUNT]);
     if count > MAX_HOPS {
@@ -28,7 +27,7 @@ pub fn transmit(node: &impl SmiNode, port: u8, pkt: &mut Packet) -> Verdict {
     let returning = smp::DIRECTION.get_bool(&pkt.mad);
     let entry = lid_at(pkt, if returning { DR_DLID } else { DR_SLID });
     if entry != PERMISSIVE {
-        return send_leading_part(node, port, slid, returning, pkt);
+        return send_leading_part(node, port, returning, pkt);
     }
     if returning {
         return send_response(node, port, pkt);
@@ -113,9 +112,9 @@ fn send_response(node: &impl SmiNode, port: u8, pkt: &mut Packet) -> Verdict {
 }
 
 /// A directed SMP whose first part is LID-routed leaves as it is, unless its directed part starts at this very node.
-fn send_leading_part(node: &impl SmiNode, port: u8, slid: u16, returning: bool, pkt: &mut Packet) -> Verdict {
+fn send_leading_part(node: &impl SmiNode, port: u8, returning: bool, pkt: &mut Packet) -> Verdict {
     if !node.owns_lid(port, pkt.dlid) {
-        return send_by_lid(node, port, slid, pkt);
+        return send_by_lid(node, port, pkt);
     }
     if !returning && pkt.mad[HOP_COUNT] == 0 {
         pkt.mad[HOP_POINTER] = 1;
@@ -128,8 +127,8 @@ fn send_leading_part(node: &impl SmiNode, port: u8, slid: u16, returning: bool, 
     Verdict::discard(DropReason::HopPointer)
 }
 
-fn send_by_lid(node: &impl SmiNode, port: u8, slid: u16, pkt: &mut Packet) -> Verdict {
-    pkt.slid = slid;
+fn send_by_lid(node: &impl SmiNode, port: u8, pkt: &mut Packet) -> Verdict {
+    pkt.slid = node.own_lid(port) | (u16::from(pkt.path_bits) & node.path_mask(port));
     answer_by_lid(node, port, pkt)
 }
 
