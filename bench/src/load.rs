@@ -97,12 +97,16 @@ impl RingClient {
         self.down.commit();
     }
 
-    /// Prepares for waiting on [`RingClient::bell`]; false if a MAD has arrived meanwhile.
+    /// Prepares for waiting for an edge of [`RingClient::bell`]; false if a MAD has arrived meanwhile.
     pub fn arm(&mut self) -> bool {
         self.down.commit();
+        self.down.arm()
+    }
+
+    /// Takes the rings out of the doorbell; now and then, before it is full.
+    pub fn empty_bell(&mut self) {
         self.down_bell.take();
         self.calls += 1;
-        self.down.arm()
     }
 
     /// Ends waiting.
@@ -110,12 +114,12 @@ impl RingClient {
         self.down.disarm();
     }
 
-    /// Readable when a MAD has arrived after [`RingClient::arm`].
+    /// Rung when a MAD has arrived after [`RingClient::arm`].
     pub fn bell(&self) -> BorrowedFd<'_> {
         self.down_bell.as_fd()
     }
 
-    /// System calls made so far: doorbells that were rung, and one for each [`RingClient::arm`].
+    /// System calls made so far: doorbells that were rung or emptied.
     pub fn calls(&self) -> u64 {
         self.calls
     }

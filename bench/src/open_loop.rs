@@ -8,11 +8,14 @@
 //!
 //! What it does not do: pin the thread, or warm up.
 
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use madplane_client::MadMessage;
 use madplane_wire::Mad;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{Timespec, epoll};
+use rustix::io::Errno;
 
 use crate::error::BenchError;
 use crate::harness::Distribution;
@@ -28,6 +31,9 @@ const RELEASE_AFTER: u32 = 32;
 const WORTH_SLEEPING: Duration = Duration::from_micros(250);
 /// ... until so long before.
 const WAKES_BEFORE: Duration = Duration::from_micros(150);
+
+/// Sleeps between two times that doorbells are emptied, long before one is full.
+const WAKES_PER_TAKE: u32 = 1024;
 
 /// What a load is sent to.
 pub trait Peer {
@@ -298,6 +304,9 @@ pub struct Sessions {
     answer: MadMessage,
     calls: u64,
     asked: u64,
+    /// Watches their doorbells, made when they are first slept for.
+    watch: Option<OwnedFd>,
+    wakes: u32,
 }
 
 impl Sessions {
@@ -305,12 +314,24 @@ impl Sessions {
     pub fn new(client: RingClient, query: Query) -> Self {
         let all = vec![(client, query)];
         let answer = MadMessage::default();
-        Self { all, turn: 0, held: 0, unflushed: 0, first: 0, answer, calls: 0, asked: 0 }
+        Self {
+            all,
+            turn: 0,
+            held: 0,
+            unflushed: 0,
+            first: 0,
+            answer,
+            calls: 0,
+            asked: 0,
+            watch: None,
+            wakes: 0,
+        }
     }
 
     /// Adds one.
     pub fn add(&mut self, client: RingClient, query: Query) {
         self.all.push((client, query));
+        self.watch = None;
     }
 
     /// Number of sessions.
@@ -318,10 +339,21 @@ impl Sessions {
         self.all.len()
     }
 
+    /// One descriptor for all doorbells, by edges: nobody has to read them after a wake-up.
+    fn watch_bells(&self) -> Result<OwnedFd, Errno> {
+        let watch = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        for (client, _) in &self.all {
+            let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+            epoll::add(&watch, client.bell(), epoll::EventData::new_u64(0), flags)?;
+        }
+        Ok(watch)
+    }
+
     /// Ends all but the first.
     pub fn keep_first(&mut self) {
         self.calls = self.calls();
         self.all.truncate(1);
+        self.watch = None;
         self.calls -= self.all.iter().map(|(client, _)| client.calls()).sum::<u64>();
         (self.turn, self.first, self.unflushed) = (0, 0, 0);
     }
@@ -404,20 +436,21 @@ impl Peer for Sessions {
         }
         if quiet {
             let longest = Timespec::try_from(longest).ok();
-            let wait = |bells: &mut [PollFd<'_>]| poll(bells, longest.as_ref());
-            self.calls += 1;
-            let waited = match self.all.as_slice() {
-                [(client, _)] => wait(&mut [PollFd::from_borrowed_fd(client.bell(), PollFlags::IN)]),
-                many => wait(
-                    &mut many
-                        .iter()
-                        .map(|(client, _)| PollFd::from_borrowed_fd(client.bell(), PollFlags::IN))
-                        .collect::<Vec<_>>(),
-                ),
+            let watch = match self.watch.take() {
+                Some(watch) => watch,
+                None => self.watch_bells().map_err(|error| BenchError::io("watching doorbells", error))?,
             };
-            match waited {
-                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            self.calls += 1;
+            let mut events = [const { MaybeUninit::uninit() }; 8];
+            match epoll::wait(&watch, &mut events, longest.as_ref()) {
+                Ok(_) | Err(Errno::INTR) => {}
                 Err(error) => return Err(BenchError::io("waiting for a doorbell", error)),
+            }
+            self.watch = Some(watch);
+            self.wakes += 1;
+            if self.wakes == WAKES_PER_TAKE {
+                self.wakes = 0;
+                self.all.iter_mut().for_each(|(client, _)| client.empty_bell());
             }
         }
         self.all.iter_mut().for_each(|(client, _)| client.disarm());
