@@ -168,9 +168,10 @@ impl Visitor {
     }
 }
 
-/// A random wish about how workers wait.
-fn wish(random: &mut Random) -> Vec<String> {
-    let mut values = vec![format!("mode={}", random.one_of(&["polling", "interrupt", "adaptive"]))];
+/// A random wish about how workers wait; a worker without a core of its own refuses to poll.
+fn wish(random: &mut Random, can_poll: bool) -> Vec<String> {
+    let modes = &["interrupt", "adaptive", "polling"][..if can_poll { 3 } else { 2 }];
+    let mut values = vec![format!("mode={}", random.one_of(modes))];
     for (name, choices) in [
         ("moderator_timeout", &["0", "1", "16", "200", "2000"][..]),
         ("moderator_pkts", &["1", "8", "64"]),
@@ -268,7 +269,7 @@ fn disturb(stand: &Stand, counts: &Counts, seconds: u64, mut random: Random) -> 
             counts.sessions.fetch_add(1, Relaxed);
         }
         let reset = random.below(10) == 0;
-        let args = json!({ "values": wish(&mut random), "reset": reset, "sync": true });
+        let args = json!({ "values": wish(&mut random, stand.can_poll()), "reset": reset, "sync": true });
         let done = admin.call("tuning.set", &args).map_err(|error| error.to_string())?;
         if done["synced"] != true {
             return Err(format!("the workers do not follow: {done}"));

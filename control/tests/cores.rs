@@ -326,3 +326,32 @@ fn a_plane_without_a_core_leaves_those_of_other_planes_alone() {
     other(&["down"]);
     assert!(masks.values().all(|mask| *mask == first.to_string()), "{masks:?}");
 }
+
+#[test]
+fn memory_is_locked_if_that_is_allowed_and_worth_one_line_if_not() {
+    let Some(bed) = Bed::beside_madplaned() else { return };
+    let _running = Running(&bed);
+    let locked_kib = || {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", plane_pid(&bed))).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmLck:")).unwrap();
+        line.trim().split(' ').next().unwrap().parse::<u64>().unwrap()
+    };
+    let complaints = || {
+        let log = std::fs::read_to_string(bed.run_file("madplaned.log")).unwrap();
+        log.matches("memory cannot be locked").count()
+    };
+    ok(&bed.madctl(&FABRIC));
+    assert_eq!(complaints(), usize::from(locked_kib() == 0), "said if and only if it is so");
+    ok(&bed.madctl(&["down"]));
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let mut without = bed.program("setpriv");
+    without.args(["--bounding-set=-ipc_lock", "prlimit", "--memlock=65536"]);
+    without.args([env!("CARGO_BIN_EXE_madctl"), "--name", NAME]).args(FABRIC);
+    let started = without.output();
+    if present("setpriv", started.is_ok(), "it is in util-linux") {
+        ok(&started.unwrap());
+        assert_eq!((locked_kib(), complaints()), (0, 1));
+    }
+}

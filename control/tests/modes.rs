@@ -105,6 +105,12 @@ fn nonsense_is_refused_in_one_line_and_changes_nothing() {
     let before = tuning(&bed);
     for (words, code, expected) in [
         (&["mode", "set", "adaptiv"][..], 2, "did you mean adaptive?"),
+        (
+            &["mode", "set", "polling"],
+            1,
+            "worker 0 has no core of its own and cannot poll; interrupt and adaptive are",
+        ),
+        (&["tune", "mode=poll", "burst=1"], 1, "cannot poll"),
         (&["mode", "set", "polling", "--worker", "9"], 1, "there is no worker 9; workers are 0 to 0"),
         (&["mode", "set", "polling", "--worker", "99"], 1, "there is no worker 99"),
         (&["tune", "moderator_timeout=-5"], 2, "from 0 to 100000"),

@@ -67,6 +67,11 @@ impl Stand {
         self.status.plane().sessions.load(Relaxed)
     }
 
+    /// Whether its worker has a core of its own.
+    pub(crate) fn can_poll(&self) -> bool {
+        self.status.worker(0).shares_core.load(Relaxed) == 0
+    }
+
     /// What both daemons hold.
     pub(crate) fn footprint(&self) -> Result<Footprint, Fault> {
         Footprint::of(self.plane, self.control, &self.root().join("shm"))

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use madplane_shm::map::HUGE_PAGE_BYTES;
 use rustix::mm::MlockAllFlags;
 use rustix::process::Pid;
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use rustix::thread::{CapabilitySet, CpuSet, capabilities, sched_getaffinity, sched_setaffinity};
 
 /// How much later than asked a worker's sleep may end, nanoseconds.
 const TIMER_SLACK_NS: u64 = 1_000;
@@ -211,7 +211,8 @@ pub fn lock_memory() -> bool {
     let unlimited = rustix::process::getrlimit(rustix::process::Resource::Memlock).current.is_none();
     let mut flags = MlockAllFlags::CURRENT | MlockAllFlags::ONFAULT;
     // with a limit a later mapping would fail instead of being unlocked
-    if unlimited || rustix::process::geteuid().is_root() {
+    let exempt = capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::IPC_LOCK));
+    if unlimited || exempt {
         flags |= MlockAllFlags::FUTURE;
     }
     rustix::mm::mlockall(flags).is_ok()
