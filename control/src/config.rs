@@ -138,6 +138,8 @@ pub struct RawUpOptions {
     pub at: Option<String>,
     /// Do not ask for huge pages.
     pub no_huge: bool,
+    /// Mount of hugetlbfs.
+    pub huge_dir: Option<PathBuf>,
     /// Most memory for sessions, MiB for each NUMA node.
     pub socket_mem: Option<String>,
     /// Slots per ring of a session.
@@ -179,16 +181,18 @@ impl TryFrom<RawUpOptions> for UpOptions {
         let mut given = fabric.is_some();
         let mut option = |flag: &str, value: Option<OsString>| {
             if let Some(value) = value {
-                arguments.extend([OsString::from(flag), value]);
+                // in one word: a value may begin with a hyphen
+                let mut word = OsString::from(flag);
+                word.push("=");
+                word.push(value);
+                arguments.push(word);
                 given = true;
             }
         };
         if let Some(cores) = &raw.cores {
             check_cpu_list(cores)?;
         }
-        if raw.workers == Some(0) || raw.workers.is_some_and(|workers| workers > 16) {
-            return Err(ConfigError::Value("a plane has 1 to 16 workers".to_owned()));
-        }
+        raw.workers.map_or(Ok(()), check_workers)?;
         if let Some(slots) = raw.session_slots
             && !(slots.is_power_of_two() && (64..=madplane_shm::session::MAX_SLOTS).contains(&slots))
         {
@@ -205,6 +209,9 @@ impl TryFrom<RawUpOptions> for UpOptions {
             return Err(ConfigError::Value(format!("a table of tenants has at most {MAX_TENANTS} places")));
         }
         option("--cores", raw.cores.map(Into::into));
+        // the daemon may run in another directory
+        let huge_dir = raw.huge_dir.map(|path| std::path::absolute(&path).unwrap_or(path));
+        option("--huge-dir", huge_dir.map(Into::into));
         option("--socket-mem", raw.socket_mem.map(Into::into));
         option("--workers", raw.workers.map(|workers| workers.to_string().into()));
         option("--at", raw.at.map(Into::into));
@@ -251,6 +258,11 @@ impl UpOptions {
         &self.fabric
     }
 
+    /// Whether workers are never to poll in vain.
+    pub fn overprovisioned(&self) -> bool {
+        self.plane_arguments.iter().any(|word| word == "--overprovisioned")
+    }
+
     /// Whether nothing but the name was given.
     pub fn only_defaults(&self) -> bool {
         self.only_defaults
@@ -282,6 +294,15 @@ fn tuning(mode: Option<&str>, words: &[String]) -> Result<TuningPatch, ConfigErr
     TuningPatch::parse(words).map_err(|error| ConfigError::Value(error.to_string()))
 }
 
+/// Refuses a number of workers that no plane has.
+fn check_workers(workers: u32) -> Result<(), ConfigError> {
+    if (1..=16).contains(&workers) {
+        return Ok(());
+    }
+    Err(ConfigError::Value("a plane has 1 to 16 workers".to_owned()))
+}
+
+/// Refuses what is no list of CPUs.
 fn check_cpu_list(text: &str) -> Result<(), ConfigError> {
     let number = |text: &str| text.parse::<u16>().ok();
     let good = |part: &str| match part.split_once('-') {
@@ -348,7 +369,8 @@ mod tests {
             overprovisioned: true,
             at: Some("node:1".into()),
             no_huge: true,
-            socket_mem: None,
+            huge_dir: Some("/huge".into()),
+            socket_mem: Some("7".into()),
             session_slots: Some(64),
             strict: true,
             dr_table_max: Some(4096),
@@ -356,11 +378,19 @@ mod tests {
             log_format: LogFormat::Json,
         };
         let options = UpOptions::try_from(raw).unwrap();
-        let expected =
-            ["--name", "x", "--fabric", file, "--cores", "1,3-4", "--workers", "2", "--at", "node:1"];
-        let further = ["--session-slots", "64", "--tune", "mode=interrupt", "--tune", "moderator_timeout=3"];
+        let fabric = ["--name", "x", "--fabric", file];
+        let valued = [
+            "--cores=1,3-4",
+            "--huge-dir=/huge",
+            "--socket-mem=7",
+            "--workers=2",
+            "--at=node:1",
+            "--session-slots=64",
+            "--tune=mode=interrupt",
+            "--tune=moderator_timeout=3",
+        ];
         let flags = ["--no-huge", "--strict", "--overprovisioned", "--log-format", "json"];
-        assert_eq!(words(&options), [&expected[..], &further[..], &flags[..]].concat());
+        assert_eq!(words(&options), [&fabric[..], &valued[..], &flags[..]].concat());
         assert_eq!(
             options.control_arguments(),
             [

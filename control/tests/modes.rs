@@ -61,18 +61,56 @@ fn nonsense_is_refused_in_one_line_and_changes_nothing() {
     let _running = Running(&bed);
     for (further, code, expected) in [
         (&["--mode", "pol"][..], 2, "did you mean poll?"),
+        (&["--mode", ""], 2, "not \"\""),
         (&["--tune", "burst=-1"], 2, "from 1 to 256"),
+        (&["--tune", "burst=NaN"], 2, "from 1 to 256"),
+        (&["--tune", "burst="], 2, "from 1 to 256"),
+        (&["--tune", "moderator_timeout=18446744073709551616"], 2, "from 0 to 100000"),
+        (&["--tune", "rx-usec=3"], 2, "did you mean rx-usecs?"),
         (&["--tune", "irq_threshold=99"], 2, "above poll_threshold"),
         (&["--config", "no/such.toml"], 1, "configuration file no/such.toml"),
         (&["--cores", "1000"], 1, "core 1000 is not among the allowed cores"),
+        (&["--cores", "0,0"], 1, "core 0 is named twice"),
+        (&["--cores=-1"], 2, "is no list of CPUs"),
+        (&["--cores", ""], 2, "is no list of CPUs"),
+        (&["--workers", "0"], 2, "1 to 16 workers"),
+        (&["--workers", "NaN"], 2, "invalid value 'NaN'"),
+        (&["--session-slots=-4"], 2, "invalid value '-4'"),
+        (&["--socket-mem=-1"], 1, "\"-1\" is no memory for sessions"),
+        (&["--socket-mem", ""], 1, "is no memory for sessions"),
+        (&["--huge-dir", "/proc"], 1, "not together with --no-huge"),
+        (&["--overprovisionned"], 2, "a similar argument exists: '--overprovisioned'"),
     ] {
         let line = failed(&bed.madctl(&[&FABRIC, further].concat()), code);
         assert!(line.contains(expected), "{further:?}: {line}");
     }
+    for (text, expected) in [
+        (
+            "[moderation]\nmode = \"pol\"\n",
+            "line 2: mode is polling, interrupt or adaptive, not \"pol\"; did you mean poll?",
+        ),
+        ("[moderation]\n\nburst = -1\n", "line 3: burst is a whole number"),
+        ("[moderation]\nburst = nan\n", "line 2: burst is a whole number"),
+        ("[moderation]\nrx-usec = 1\n", "line 2: no parameter \"rx-usec\"; did you mean rx-usecs?"),
+        ("[lcore]\ncorse = \"1\"\n", "line 2: unknown field `corse`"),
+        ("[lcore]\ncores = \"1,,2\"\n", "line 2: \"1,,2\" is no list of CPUs"),
+        ("[lcore]\ncores = \"1000\"\n", "core 1000 is not among the allowed cores"),
+    ] {
+        let file = bed.write("bad.toml", text);
+        let line = failed(&bed.madctl(&[&FABRIC[..], &["--config", &file]].concat()), 1);
+        assert!(line.contains(expected), "{text}: {line}");
+    }
+    assert!(!bed.status_file().exists() && !bed.run_file("attach.sock").exists(), "nothing was started");
     up(&bed, &["--overprovisioned"]);
     let before = tuning(&bed);
     for (words, code, expected) in [
         (&["mode", "set", "adaptiv"][..], 2, "did you mean adaptive?"),
+        (
+            &["mode", "set", "polling"],
+            1,
+            "worker 0 has no core of its own and cannot poll; interrupt and adaptive are",
+        ),
+        (&["tune", "mode=poll", "burst=1"], 1, "cannot poll"),
         (&["mode", "set", "polling", "--worker", "9"], 1, "there is no worker 9; workers are 0 to 0"),
         (&["mode", "set", "polling", "--worker", "99"], 1, "there is no worker 99"),
         (&["tune", "moderator_timeout=-5"], 2, "from 0 to 100000"),

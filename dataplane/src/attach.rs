@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use madplane_engine::{FabricPlan, NodeId};
+use madplane_port::machine;
 use madplane_shm::command::{Command, Event};
 use madplane_shm::doorbell::Doorbell;
 use madplane_shm::header::Incarnation;
@@ -32,6 +33,7 @@ use rustix::io::Errno;
 use crate::acl::Membership;
 use crate::config::Config;
 use crate::cores::Cores;
+use crate::memory::{Portion, SessionMemory};
 use crate::notices::{Digest, NoticeDesk};
 use crate::orders::{Order, OrderDesk, Report};
 use madplane_shm::process::monotonic_ns;
@@ -80,7 +82,7 @@ struct Slot {
     member: Membership,
     bound: bool,
     /// Memory of its rings.
-    bytes: u64,
+    memory: Portion,
 }
 
 /// The control channel.
@@ -113,7 +115,11 @@ pub struct Housekeeping {
     slots: Vec<Slot>,
     control: Option<ControlChannel>,
     sm_waiting: VecDeque<usize>,
-    huge_pages: bool,
+    memory: SessionMemory,
+    /// Cores of each NUMA node.
+    numa_nodes: Vec<Vec<usize>>,
+    /// It was said that there are no huge pages for sessions.
+    lacks_huge: bool,
     /// The table that the workers read, and its counters.
     table: Option<(TableReader, Arc<RouteCounters>)>,
     /// Where the workers are.
@@ -146,7 +152,7 @@ pub struct HousekeepingParts {
     pub reports_bell: Arc<Doorbell>,
     /// Listening attach socket.
     pub listener: OwnedFd,
-    /// Session memory may come from huge pages.
+    /// Huge pages are wanted, and there were some.
     pub huge_pages: bool,
     /// Where the workers are.
     pub cores: Cores,
@@ -172,6 +178,9 @@ impl Housekeeping {
             huge_pages,
             cores,
         } = parts;
+        let numa_nodes = machine::numa_nodes();
+        let limits = config.session_bytes().map(<[u64]>::to_vec);
+        let memory = SessionMemory::new(numa_nodes.len(), limits, config.huge_pages().is_some());
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         add(&epoll, &listener, token::LISTENER)?;
         add(&epoll, &*reports_bell, token::REPORTS)?;
@@ -193,7 +202,9 @@ impl Housekeeping {
             slots: vec![Slot::default(); MAX_SESSIONS],
             control: None,
             sm_waiting: VecDeque::new(),
-            huge_pages,
+            memory,
+            numa_nodes,
+            lacks_huge: !huge_pages,
             table: None,
             cores,
             looked_at_cores: Instant::now(),

@@ -7,6 +7,8 @@ use std::fmt;
 use std::path::PathBuf;
 
 use madplane_port::machine::{self, CoreError, CorePlan};
+use madplane_port::pool::Source;
+use madplane_shm::map::{self, HUGE_PAGE_BYTES};
 use madplane_shm::paths::{NameError, PlanePaths};
 use madplane_shm::session::{DEFAULT_SLOTS, MAX_SLOTS};
 use madplane_shm::status::MAX_WORKERS;
@@ -14,6 +16,9 @@ use madplane_shm::tuning::{Tuning, TuningError, TuningPatch};
 
 /// Fabric of a plane that is not told another one: 648 hosts.
 pub const DEFAULT_FABRIC: &str = "builtin:fat-tree,radix=36,levels=2";
+
+/// Most MiB for sessions that are taken seriously: 1 TiB.
+const MOST_MIB: u64 = 1 << 20;
 
 /// A plane's configuration as written.
 #[derive(Debug, Clone, Default)]
@@ -32,7 +37,9 @@ pub struct RawConfig {
     pub session_slots: Option<u64>,
     /// Never use huge pages.
     pub no_huge: bool,
-    /// Most memory for sessions, MiB for each NUMA node, separated by commas; their sum counts.
+    /// Mount of hugetlbfs that huge pages come from.
+    pub huge_dir: Option<PathBuf>,
+    /// Most memory for sessions, MiB for each NUMA node, separated by commas.
     pub socket_mem: Option<String>,
     /// Refuse a fabric file that needs repairs.
     pub strict: bool,
@@ -73,11 +80,12 @@ pub struct Config {
     named: bool,
     at: Option<String>,
     session_slots: u64,
-    huge_pages: bool,
-    session_bytes: u64,
+    huge_pages: Option<Source>,
+    session_bytes: Option<Vec<u64>>,
     strict: bool,
     tuning: Tuning,
     overprovisioned: bool,
+    takes_all: bool,
 }
 
 /// Why a configuration is not valid.
@@ -92,6 +100,22 @@ pub enum ConfigError {
     /// Too many or too few workers.
     #[error("{0} workers are not possible, use 1 to {MAX_WORKERS}")]
     Workers(usize),
+    /// Memory is given for more NUMA nodes than there are.
+    #[error("memory for sessions is given for {given} NUMA nodes, there {}", if *nodes == 1 { "is 1".to_owned() } else { format!("are {nodes}") })]
+    Nodes {
+        /// Numbers given.
+        given: usize,
+        /// Nodes of the machine.
+        nodes: usize,
+    },
+    /// Not a mount of hugetlbfs that can be used.
+    #[error("--huge-dir {}: {reason}", path.display())]
+    HugeDir {
+        /// What was asked for.
+        path: PathBuf,
+        /// Why not.
+        reason: String,
+    },
     /// Not a list of numbers of MiB.
     #[error("{0:?} is no memory for sessions; give MiB for each NUMA node, such as 64 or 64,64")]
     Memory(String),
@@ -119,7 +143,12 @@ impl TryFrom<RawConfig> for Config {
         if !session_slots.is_power_of_two() || !(64..=MAX_SLOTS).contains(&session_slots) {
             return Err(ConfigError::Slots(session_slots));
         }
-        let session_bytes = raw.socket_mem.as_deref().map_or(Ok(u64::MAX), session_bytes)?;
+        let session_bytes = raw.socket_mem.as_deref().map(session_bytes).transpose()?;
+        let nodes = machine::numa_nodes().len();
+        if let Some(given) = session_bytes.as_ref().map(Vec::len).filter(|given| *given > nodes) {
+            return Err(ConfigError::Nodes { given, nodes });
+        }
+        let huge_pages = huge_pages(raw.no_huge, raw.huge_dir)?;
         let tuning = tuning(raw.mode.as_deref(), &raw.tune)?;
         let fabric = raw.fabric.unwrap_or_else(|| DEFAULT_FABRIC.to_owned());
         let fabric = if fabric.starts_with("builtin:") {
@@ -127,6 +156,8 @@ impl TryFrom<RawConfig> for Config {
         } else {
             FabricSource::File(fabric.into())
         };
+        // who polls on every core that there is leaves none to those who would give it work
+        let takes_all = cores.workers.len() == allowed.len();
         Ok(Self {
             paths,
             fabric,
@@ -136,23 +167,37 @@ impl TryFrom<RawConfig> for Config {
             named: wanted.is_some(),
             at: raw.at.filter(|at| !at.is_empty()),
             session_slots,
-            huge_pages: !raw.no_huge,
+            huge_pages,
             session_bytes,
             strict: raw.strict,
             tuning,
-            overprovisioned: raw.overprovisioned,
+            overprovisioned: raw.overprovisioned || takes_all,
+            takes_all,
         })
     }
 }
 
-fn session_bytes(list: &str) -> Result<u64, ConfigError> {
+fn huge_pages(never: bool, mount: Option<PathBuf>) -> Result<Option<Source>, ConfigError> {
+    let Some(path) = mount else { return Ok((!never).then_some(Source::Machine)) };
+    let reason = match map::mount_page_bytes(&path) {
+        _ if never => "not together with --no-huge".to_owned(),
+        Ok(page) if page == HUGE_PAGE_BYTES as u64 => return Ok(Some(Source::Mount(path))),
+        Ok(page) => format!("has pages of {} KiB; mount one with pagesize=2M", page >> 10),
+        Err(error) if error.kind() == std::io::ErrorKind::Unsupported => {
+            "is no mount of hugetlbfs".to_owned()
+        }
+        Err(error) => error.to_string(),
+    };
+    Err(ConfigError::HugeDir { path, reason })
+}
+
+/// Bytes for each NUMA node.
+fn session_bytes(list: &str) -> Result<Vec<u64>, ConfigError> {
     let wrong = || ConfigError::Memory(list.to_owned());
-    let mut total: u64 = 0;
-    for part in list.split(',') {
-        let mib: u64 = part.trim().parse().map_err(|_| wrong())?;
-        total = mib.checked_mul(1 << 20).and_then(|bytes| bytes.checked_add(total)).ok_or_else(wrong)?;
-    }
-    if total == 0 { Err(wrong()) } else { Ok(total) }
+    let bytes =
+        |part: &str| part.trim().parse::<u64>().ok().filter(|mib| *mib <= MOST_MIB).map(|mib| mib << 20);
+    let list: Vec<u64> = list.split(',').map(bytes).collect::<Option<_>>().ok_or_else(wrong)?;
+    if list.iter().all(|bytes| *bytes == 0) { Err(wrong()) } else { Ok(list) }
 }
 
 fn tuning(mode: Option<&str>, words: &[String]) -> Result<Tuning, TuningError> {
@@ -207,14 +252,14 @@ impl Config {
         self.session_slots
     }
 
-    /// Most bytes of memory for sessions.
-    pub fn session_bytes(&self) -> u64 {
-        self.session_bytes
+    /// Most bytes of memory for sessions on each NUMA node; none without a limit.
+    pub fn session_bytes(&self) -> Option<&[u64]> {
+        self.session_bytes.as_deref()
     }
 
-    /// Whether session memory may come from huge pages.
-    pub fn huge_pages(&self) -> bool {
-        self.huge_pages
+    /// Where huge pages come from; none if they are not to be used.
+    pub fn huge_pages(&self) -> Option<&Source> {
+        self.huge_pages.as_ref()
     }
 
     /// How workers wait until control asks for something else.
@@ -225,6 +270,11 @@ impl Config {
     /// Whether workers have to leave their cores to others whenever they can.
     pub fn overprovisioned(&self) -> bool {
         self.overprovisioned
+    }
+
+    /// Whether the workers were given every core that there is; they never poll in vain then.
+    pub fn takes_all_cores(&self) -> bool {
+        self.takes_all
     }
 
     /// Whether a fabric file that needs repairs is refused.
@@ -242,7 +292,19 @@ impl fmt::Display for Config {
             write!(f, " cores={}", machine::ranges(&self.cores.workers))?;
         }
         write!(f, " at={} session_slots={}", self.at().unwrap_or("default"), self.session_slots)?;
-        write!(f, " huge_pages={} strict={}", self.huge_pages, self.strict)?;
+        match &self.huge_pages {
+            None => write!(f, " huge_pages=never")?,
+            Some(Source::Machine) => write!(f, " huge_pages=any")?,
+            Some(Source::Mount(path)) => write!(f, " huge_pages={}", path.display())?,
+        }
+        match &self.session_bytes {
+            None => write!(f, " socket_mem=any")?,
+            Some(list) => {
+                let mib: Vec<String> = list.iter().map(|bytes| (bytes >> 20).to_string()).collect();
+                write!(f, " socket_mem={}", mib.join(","))?;
+            }
+        }
+        write!(f, " strict={}", self.strict)?;
         write!(f, " overprovisioned={} {}", self.overprovisioned, self.tuning)
     }
 }
@@ -275,6 +337,16 @@ mod tests {
             (RawConfig { socket_mem: Some("0".into()), ..raw() }, "\"0\" is no memory"),
             (RawConfig { socket_mem: Some("1,-1".into()), ..raw() }, "\"1,-1\" is no memory"),
             (RawConfig { socket_mem: Some("99999999999999999".into()), ..raw() }, "is no memory"),
+            (RawConfig { socket_mem: Some("9999999".into()), ..raw() }, "is no memory"),
+            (RawConfig { socket_mem: Some("NaN".into()), ..raw() }, "is no memory"),
+            (RawConfig { socket_mem: Some(String::new()), ..raw() }, "is no memory"),
+            (RawConfig { socket_mem: Some("1,".repeat(99) + "1"), ..raw() }, "for 100 NUMA nodes, there"),
+            (RawConfig { huge_dir: Some("/proc".into()), ..raw() }, "--huge-dir /proc: is no mount"),
+            (RawConfig { huge_dir: Some("/no/such".into()), ..raw() }, "/no/such: No such file"),
+            (
+                RawConfig { huge_dir: Some("/proc".into()), no_huge: true, ..raw() },
+                "not together with --no-huge",
+            ),
             (RawConfig { mode: Some("interupt".into()), ..raw() }, "did you mean interrupt?"),
             (RawConfig { tune: vec!["brst=3".into()], ..raw() }, "did you mean burst?"),
             (RawConfig { tune: vec!["burst=-3".into()], ..raw() }, "from 1 to 256"),

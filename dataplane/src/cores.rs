@@ -56,6 +56,8 @@ pub struct Cores {
     allowed: Vec<usize>,
     usable: Vec<usize>,
     places: Vec<Place>,
+    /// Workers never poll in vain: they may have every core.
+    polite: bool,
 }
 
 impl Cores {
@@ -67,7 +69,8 @@ impl Cores {
         let run_dir = config.paths().run_dir();
         let directory = run_dir.parent().unwrap_or(run_dir).to_owned();
         let allowed = config.allowed_cores().to_vec();
-        let mut made = Self { directory, usable: allowed.clone(), allowed, places: Vec::new() };
+        let polite = config.overprovisioned();
+        let mut made = Self { directory, usable: allowed.clone(), allowed, places: Vec::new(), polite };
         let planned = config.cores().workers.clone();
         let shares = config.overprovisioned() && !config.names_cores();
         if config.names_cores() {
@@ -86,7 +89,7 @@ impl Cores {
         }
         if workers.len() < config.workers() {
             made.places = (0..config.workers()).map(|_| Place { home: None, now: None }).collect();
-            config.move_to(CorePlan { workers: Vec::new(), others: made.allowed.clone() });
+            config.move_to(CorePlan { workers: Vec::new(), others: made.unpolled() });
         } else {
             config.move_to(CorePlan { workers, others });
         }
@@ -108,6 +111,13 @@ impl Cores {
         if self.places.len() < count {
             self.places.clear();
         }
+    }
+
+    /// The cores where no other plane's worker polls; all if there is no other.
+    fn unpolled(&self) -> Vec<usize> {
+        let free = |core: &usize| self.lock(*core).is_ok();
+        let free: Vec<usize> = self.allowed.iter().copied().filter(free).collect();
+        if free.is_empty() { self.allowed.clone() } else { free }
     }
 
     fn lock(&self, core: usize) -> Result<DaemonLock, ClaimError> {
@@ -132,41 +142,65 @@ impl Cores {
 
     /// Gives every worker its own core, or another that is free, or none.
     fn settle(&mut self) -> Vec<Move> {
-        let mut moves = Vec::new();
-        for worker in 0..self.places.len() {
-            let Place { home, now } = &self.places[worker];
-            let (home, former) = (*home, now.as_ref().map(|(core, _)| *core));
-            let is_usable = |core: usize| self.usable.contains(&core);
-            if former.is_some() && former == home && former.is_some_and(is_usable) {
-                continue;
-            }
-            // on a single core a poller would be in everybody's way
-            let wanted = home.filter(|core| is_usable(*core) && self.usable.len() > 1);
-            let spare = self.usable.iter().copied().skip(1).rev();
-            let candidates = wanted.into_iter().chain(former.filter(|core| is_usable(*core))).chain(spare);
-            let mut given = None;
-            for core in candidates {
-                if Some(core) == former && self.usable.len() > 1 {
-                    given = self.places[worker].now.take();
-                    break;
-                }
-                if let Ok(lock) = self.lock(core) {
-                    given = Some((core, lock));
-                    break;
-                }
-            }
-            let core = given.as_ref().map(|(core, _)| *core);
-            self.places[worker].now = given;
-            if core != former {
-                moves.push(Move { worker, core });
+        let before = self.held();
+        // a worker that goes home may leave a core that another one wants
+        for _ in 0..=self.places.len() {
+            let former = self.held();
+            self.place_all();
+            if self.held() == former {
+                break;
             }
         }
-        moves
+        let after = self.held().into_iter().enumerate();
+        after
+            .zip(before)
+            .filter(|((_, now), before)| now != before)
+            .map(|((worker, core), _)| Move { worker, core })
+            .collect()
     }
 
-    /// The cores that may be used now.
-    pub fn usable(&self) -> &[usize] {
-        &self.usable
+    /// The core of each worker.
+    fn held(&self) -> Vec<Option<usize>> {
+        self.places.iter().map(|place| place.now.as_ref().map(|(core, _)| *core)).collect()
+    }
+
+    fn place_all(&mut self) {
+        // who polls on the last core is in everybody's way
+        let most = if self.polite { self.usable.len() } else { self.usable.len().saturating_sub(1) };
+        let mut given = 0;
+        for worker in 0..self.places.len() {
+            let own = self.places[worker].now.take();
+            let place = if given < most { self.place(self.places[worker].home, own) } else { None };
+            given += usize::from(place.is_some());
+            self.places[worker].now = place;
+        }
+    }
+
+    /// The best core that a worker can have: its home, the one that it has, any that is free and not the lowest.
+    fn place(&self, home: Option<usize>, own: Option<(usize, DaemonLock)>) -> Option<(usize, DaemonLock)> {
+        let (former, lock) = own.unzip();
+        let wanted = home.into_iter().chain(former).chain(self.usable.iter().copied().skip(1).rev());
+        let ours = self.held();
+        for core in wanted.filter(|core| self.usable.contains(core)) {
+            if Some(core) == former {
+                return former.zip(lock);
+            }
+            if ours.contains(&Some(core)) {
+                continue;
+            }
+            if let Ok(lock) = self.lock(core) {
+                return Some((core, lock));
+            }
+        }
+        None
+    }
+
+    /// The cores where none of the workers polls, for those without one of their own; all if there is no other.
+    pub fn shared(&self) -> Vec<usize> {
+        let held = self.held();
+        let free: Vec<usize> =
+            self.usable.iter().copied().filter(|core| !held.contains(&Some(*core))).collect();
+        if free.is_empty() { self.usable.clone() } else { free }
     }
 }
 
@@ -184,6 +218,7 @@ mod tests {
             allowed: allowed.to_vec(),
             usable: allowed.to_vec(),
             places: Vec::new(),
+            polite: false,
         };
         for core in homes {
             let lock = made.lock(*core).unwrap();
@@ -219,8 +254,10 @@ mod tests {
         made.choose(2);
         let homes: Vec<_> = made.places.iter().filter_map(|place| place.home).collect();
         assert_eq!(homes, [1, 2]);
+        // two are held above, one by somebody else: only the lowest is left, and that is left to others
         let mut none = cores(directory.path(), &[0, 1, 2, 3], &[]);
         none.choose(1);
+        assert_eq!(none.unpolled(), [0]);
         assert!(none.places.is_empty(), "the lowest is left to others");
     }
 
@@ -233,5 +270,44 @@ mod tests {
         assert_eq!(shrink(&mut cores, &[0]), [(0, None)]);
         assert_eq!(shrink(&mut cores, &[0, 1, 2, 3]), [(0, Some(2)), (1, Some(3))]);
         assert_eq!(shrink(&mut cores, &[1, 2, 3]), []);
+    }
+
+    #[test]
+    fn one_core_is_left_to_others_even_if_it_is_a_workers_own() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut cores = cores(directory.path(), &[0, 1, 2], &[1, 2]);
+        assert_eq!(shrink(&mut cores, &[1, 2]), [(1, None)]);
+        assert_eq!(cores.shared(), [2]);
+        assert_eq!(shrink(&mut cores, &[1]), [(0, None)]);
+        let lock = claim_core(directory.path(), 1).expect("the lock goes with the core");
+        drop(lock);
+        assert_eq!(cores.shared(), [1]);
+        assert_eq!(shrink(&mut cores, &[0, 1, 2]), [(0, Some(1)), (1, Some(2))]);
+        // who never polls in vain may stay
+        cores.polite = true;
+        assert_eq!(shrink(&mut cores, &[1, 2]), []);
+    }
+
+    #[test]
+    fn a_worker_goes_home_although_another_one_is_there() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut cores = cores(directory.path(), &[0, 1, 2, 3, 4], &[3, 4]);
+        assert_eq!(shrink(&mut cores, &[0, 1, 2]), [(0, Some(2)), (1, Some(1))]);
+        assert_eq!(shrink(&mut cores, &[0, 1, 3]), [(0, Some(3))]);
+        assert_eq!(shrink(&mut cores, &[0, 3, 4]), [(1, Some(4))]);
+        // both are elsewhere, the first on the home of the second
+        assert_eq!(shrink(&mut cores, &[0, 1, 4]), [(0, Some(1))]);
+        assert_eq!(shrink(&mut cores, &[0, 1, 2, 3, 4]), [(0, Some(3))]);
+    }
+
+    #[test]
+    fn a_core_that_somebody_took_meanwhile_is_his() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut cores = cores(directory.path(), &[0, 1, 2], &[2]);
+        assert_eq!(shrink(&mut cores, &[0, 1]), [(0, Some(1))]);
+        let theirs = claim_core(directory.path(), 2).unwrap();
+        assert_eq!(shrink(&mut cores, &[0, 1, 2]), [], "it stays where it is");
+        drop(theirs);
+        assert_eq!(shrink(&mut cores, &[0, 2]), [(0, Some(2))]);
     }
 }

@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use madplane_engine::{FabricOptions, FabricPlan};
-use madplane_port::machine;
+use madplane_port::{machine, pool};
 use madplane_shm::doorbell::Doorbell;
 use madplane_shm::map;
 use madplane_shm::process::lock::{DaemonLock, LockError};
@@ -27,8 +27,8 @@ use crate::attach::{Housekeeping, HousekeepingParts, default_place, session_plac
 use crate::config::{Config, FabricSource};
 use crate::cores::{ClaimError, Cores};
 use crate::mesh::mesh;
-use crate::notices::notice_ring;
-use crate::orders::order_rings;
+use crate::notices::{NoticeDesk, notice_ring};
+use crate::orders::{OrderDesk, order_rings};
 use crate::sleep::WorkerBell;
 use crate::worker::Worker;
 
@@ -111,46 +111,41 @@ impl Plane {
         let cores = Cores::claim(&mut config)?;
         let topology = load_fabric(&config)?;
         let default_place = choose_place(&config, &topology)?;
-        let plan = FabricPlan::new(&topology, &FabricOptions { shards: config.workers() })
-            .map_err(|error| fabric_error(&config, &error.to_string()))?;
-        let plan = Arc::new(plan);
         let me = incarnation();
         let status = Status::create(&paths.status_segment(), me)?;
-        let huge_pages = config.huge_pages() && huge_pages_are_free();
-        if config.huge_pages() && !huge_pages {
-            tracing::warn!("no huge pages are free: session memory is in normal pages");
+        let huge_pages = config.huge_pages().is_some() && huge_pages_are_free();
+        if config.huge_pages().is_some() && !huge_pages {
+            tracing::warn!("no huge pages are free: rings and buffers are in normal pages (vm.nr_hugepages)");
         }
         fill_status(&status, &config, &topology, huge_pages);
         let listener = listen(&paths.attach_socket())?;
         let reports_bell = Arc::new(Doorbell::create().map_err(StartError::Descriptor)?);
-        let meters = Arc::new(Meters::default());
-        let (mut desks, mut notices) = (Vec::new(), Vec::new());
-        let mut workers = Vec::new();
         let shares_core = config.overprovisioned() || config.cores().workers.is_empty();
         if config.cores().workers.is_empty() {
             let asked = config.tuning().mode().name();
             tracing::warn!(asked, "workers have no core of their own and wait for interrupts");
+        } else if config.takes_all_cores() {
+            let asked = config.tuning().mode().name();
+            tracing::warn!(asked, "workers have every core that there is and wait for interrupts");
         }
         if !machine::lock_memory() {
             tracing::warn!("memory cannot be locked and may be paged out (raise ulimit -l)");
         }
         let bells = (0..config.workers()).map(|_| WorkerBell::create()).collect::<Result<Vec<_>, _>>();
         let bells = bells.map_err(StartError::Descriptor)?;
-        for (index, ends) in mesh(config.workers()).into_iter().enumerate() {
-            let (desk, order_box) = order_rings(reports_bell.clone());
-            let shard = plan.build_shard(&topology, index);
-            status.worker(index).nodes.store(plan.nodes_of(index).len() as u64, Ordering::Relaxed);
-            let (notice_box, notice_desk) = notice_ring();
-            let worker = Worker::new(index, shard, ends, order_box, status.clone())
-                .among(meters.clone(), notice_box)
-                .tuned(*config.tuning(), shares_core)
-                .sleeping(bells[index].clone(), bells.clone())
-                .map_err(StartError::Descriptor)?;
-            desks.push(desk.waking(bells[index].clone()));
-            notices.push(notice_desk);
+        let build = || Team::build(&config, &topology, &status, &reports_bell, &bells, shares_core);
+        let (team, own_huge_bytes) = match config.huge_pages().filter(|_| huge_pages) {
+            Some(source) => pool::fill(source.clone(), own_huge_budget(&config), build),
+            None => (build(), 0),
+        };
+        status.plane().own_huge_bytes.store(own_huge_bytes as u64, Ordering::Relaxed);
+        let Team { plan, desks, notices, workers: team } = team?;
+        // a worker without a core of its own starts where this thread runs
+        machine::allow_cores(&config.cores().others);
+        let mut workers = Vec::new();
+        for (index, worker) in team.into_iter().enumerate() {
             workers.push(start_worker(worker, index, config.cores().workers.get(index).copied(), &status)?);
         }
-        machine::allow_cores(&config.cores().others);
         let parts = HousekeepingParts {
             config,
             topology,
@@ -197,6 +192,45 @@ impl Plane {
     }
 }
 
+/// Everything that is made once and used for every MAD, and what housekeeping needs of it.
+struct Team {
+    plan: Arc<FabricPlan>,
+    workers: Vec<Worker>,
+    desks: Vec<OrderDesk>,
+    notices: Vec<NoticeDesk>,
+}
+
+impl Team {
+    fn build(
+        config: &Config,
+        topology: &Topology,
+        status: &Status,
+        reports_bell: &Arc<Doorbell>,
+        bells: &[Arc<WorkerBell>],
+        shares_core: bool,
+    ) -> Result<Self, StartError> {
+        let plan = FabricPlan::new(topology, &FabricOptions { shards: config.workers() })
+            .map_err(|error| fabric_error(config, &error.to_string()))?;
+        let meters = Arc::new(Meters::default());
+        let (mut workers, mut desks, mut notices) = (Vec::new(), Vec::new(), Vec::new());
+        for (index, ends) in mesh(config.workers()).into_iter().enumerate() {
+            let (desk, order_box) = order_rings(reports_bell.clone());
+            let shard = plan.build_shard(topology, index);
+            status.worker(index).nodes.store(plan.nodes_of(index).len() as u64, Ordering::Relaxed);
+            let (notice_box, notice_desk) = notice_ring();
+            let worker = Worker::new(index, shard, ends, order_box, status.clone())
+                .among(meters.clone(), notice_box)
+                .tuned(*config.tuning(), shares_core)
+                .sleeping(bells[index].clone(), bells.to_vec())
+                .map_err(StartError::Descriptor)?;
+            desks.push(desk.waking(bells[index].clone()));
+            notices.push(notice_desk);
+            workers.push(worker);
+        }
+        Ok(Self { plan: Arc::new(plan), workers, desks, notices })
+    }
+}
+
 /// Ends the process when a worker panics: a plane that looks alive and forwards nothing is worse than none.
 struct AbortOnPanic;
 
@@ -228,6 +262,13 @@ fn start_worker(
         std::mem::forget(alarm);
     };
     std::thread::Builder::new().name(format!("madplane-w{index}")).spawn(body).map_err(StartError::Thread)
+}
+
+/// Bytes of huge pages that the plane may take for itself: what is left for sessions is what was said, or half.
+fn own_huge_budget(config: &Config) -> usize {
+    let free = machine::free_huge_bytes();
+    let sessions = config.session_bytes().map_or(free / 2, |limits| limits.iter().sum());
+    usize::try_from(free.saturating_sub(sessions)).unwrap_or(usize::MAX)
 }
 
 /// Whether a session could be in huge pages now; the answer may change, so every session tries for itself.

@@ -49,7 +49,8 @@ pub fn listing() -> String {
     fields!(out, Command: id kind value selector path_len flags reserved);
     fields!(out, Event: id kind status node_guid value port text reserved);
     fields!(out, PlaneBlock: state workers heartbeat_ns started_unix_ns startup_ns nodes switches links sessions
-        default_node_guid default_port session_slots huge_pages mode fabric program);
+        default_node_guid default_port session_slots huge_pages mode own_huge_bytes session_huge_bytes
+        fabric program);
     fields!(out, WorkerBlock: heartbeat_ns cpu thread polls_empty polls_full busy_ns total_ns longest_cycle_ns
         stalls sessions nodes applied_generation applied_ns table_retries table_refused counters drops
         cycles tuning mode shares_core moderation_us moderation_pkts slept_ns);

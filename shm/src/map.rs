@@ -15,7 +15,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use memmap2::{Advice, MmapOptions, MmapRaw};
-use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
+use rustix::fs::{FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags};
 
 /// Marks structs that consist of atomics only, have no padding that matters, and are valid for every bit pattern.
 ///
@@ -26,6 +26,8 @@ pub unsafe trait SharedLayout {}
 
 /// Length of a huge page.
 pub const HUGE_PAGE_BYTES: usize = 2 << 20;
+/// Type of a mount of hugetlbfs, as statfs(2) has it.
+const HUGETLBFS_MAGIC: rustix::fs::FsWord = 0x9584_58f6;
 
 /// Mapped memory of one segment.
 #[derive(Debug)]
@@ -52,6 +54,36 @@ pub fn create_memfd(name: &str, bytes: usize, huge: bool) -> io::Result<(OwnedFd
     reserve(&fd, length)?;
     rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW)?;
     Ok((fd, length))
+}
+
+/// Creates a nameless file of at least `bytes` in a mount of hugetlbfs, with its storage reserved; returns the real length too.
+///
+/// Such a file cannot be sealed: it is for memory that no other process gets.
+///
+/// # Errors
+/// `Unsupported` if `directory` is no such mount or its pages are not of [`HUGE_PAGE_BYTES`]; no huge pages left.
+pub fn create_in_mount(directory: &Path, bytes: usize) -> io::Result<(OwnedFd, usize)> {
+    let page = mount_page_bytes(directory)?;
+    if page != HUGE_PAGE_BYTES as u64 {
+        return Err(io::ErrorKind::Unsupported.into());
+    }
+    let length = bytes.next_multiple_of(HUGE_PAGE_BYTES);
+    let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
+    let fd = rustix::fs::open(directory, flags, Mode::RUSR | Mode::WUSR)?;
+    reserve(&fd, length)?;
+    Ok((fd, length))
+}
+
+/// Length of a page of a mount of hugetlbfs.
+///
+/// # Errors
+/// `Unsupported` if `directory` is something else; as statfs(2).
+pub fn mount_page_bytes(directory: &Path) -> io::Result<u64> {
+    let of = rustix::fs::statfs(directory)?;
+    match u64::try_from(of.f_bsize) {
+        Ok(page) if of.f_type == HUGETLBFS_MAGIC => Ok(page),
+        _ => Err(io::ErrorKind::Unsupported.into()),
+    }
 }
 
 /// Forbids writable mappings of `fd` from now on; those that exist stay writable.
@@ -277,6 +309,14 @@ mod tests {
         assert!(Mapping::writable(&fd).is_err());
         assert!(Mapping::read_only(&fd).is_ok());
         writer.atomics::<AtomicU64>(0).unwrap().store(1, Ordering::Relaxed);
+    }
+
+    #[test]
+    fn what_is_no_mount_of_hugetlbfs_gives_no_huge_pages() {
+        let directory = tempfile::tempdir().unwrap();
+        for place in [directory.path(), Path::new("/no/such/place")] {
+            assert!(mount_page_bytes(place).is_err() && create_in_mount(place, 1).is_err());
+        }
     }
 
     #[test]

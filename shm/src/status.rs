@@ -81,11 +81,15 @@ pub struct PlaneBlock {
     pub default_port: AtomicU32,
     /// Slots per ring of a session.
     pub session_slots: AtomicU32,
-    /// 1 if session memory is in huge pages.
+    /// 1 if the memory of the next session is likely to be in huge pages.
     pub huge_pages: AtomicU32,
     /// Mode that the workers were started in, a [`crate::tuning::Mode`].
     pub mode: AtomicU32,
-    reserved: [AtomicU64; 4],
+    /// Bytes of the plane's own memory that are in huge pages.
+    pub own_huge_bytes: AtomicU64,
+    /// Bytes of sessions in huge pages now.
+    pub session_huge_bytes: AtomicU64,
+    reserved: [AtomicU64; 2],
     /// Where the fabric came from.
     pub fabric: SharedText<32>,
     /// Version of the program.

@@ -171,7 +171,10 @@ pub(crate) struct UpArgs {
     /// Use ordinary pages even if there are huge ones.
     #[arg(long)]
     no_huge: bool,
-    /// Most memory for sessions, MiB for each NUMA node; their sum counts, and who would exceed it is refused.
+    /// Mount of hugetlbfs, with pages of 2 MiB, that the plane's own huge pages come from.
+    #[arg(long, value_name = "DIR")]
+    huge_dir: Option<PathBuf>,
+    /// Most memory for sessions, MiB for each NUMA node; who would exceed it is refused, and huge pages for it are left free.
     #[arg(long, visible_alias = "numa-mem", value_name = "MB[,MB..]")]
     socket_mem: Option<String>,
     /// Slots per ring of a session, a power of two.

@@ -151,7 +151,7 @@ impl Text for Modes {
         let mut text = self.plane.text() + &output::table(&rows);
         if self.workers.iter().any(|of| of.shares_core) {
             text.push_str(
-                "a worker without a core of its own waits for interrupts, whatever it is asked for\n",
+                "a worker that has to leave its core to others waits for interrupts, whatever it is asked for\n",
             );
         }
         text

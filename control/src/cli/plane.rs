@@ -50,16 +50,21 @@ impl Text for Up {
 }
 
 /// What the plane runs without although it would be better with it.
-fn warnings(plane: &PlaneBlock, first: &WorkerBlock, no_huge: bool) -> Vec<String> {
+fn warnings(plane: &PlaneBlock, first: &WorkerBlock, no_huge: bool, overprovisioned: bool) -> Vec<String> {
     let mut warnings = Vec::new();
+    let shares = first.shares_core.load(Relaxed) == 1 && !overprovisioned;
     if first.cpu.load(Relaxed) == u32::MAX {
         warnings.push(
             "workers have no core of their own and wait for interrupts: expect higher latency".to_owned(),
         );
+    } else if shares {
+        warnings.push(
+            "workers have every core that there is and wait for interrupts: leave one to others".to_owned(),
+        );
     }
     if !no_huge && plane.huge_pages.load(Relaxed) == 0 {
         warnings.push(
-            "no huge pages are free, session memory is in normal pages (reserve some: vm.nr_hugepages)"
+            "no huge pages are free: rings and buffers are in normal pages (reserve some: vm.nr_hugepages)"
                 .to_owned(),
         );
     }
@@ -79,6 +84,7 @@ pub(crate) fn up(paths: &PlanePaths, format: Format, args: UpArgs) -> Outcome {
         overprovisioned: args.overprovisioned,
         at: args.at,
         no_huge: args.no_huge,
+        huge_dir: args.huge_dir,
         socket_mem: args.socket_mem,
         session_slots: args.session_slots,
         strict: args.strict,
@@ -96,6 +102,7 @@ pub(crate) fn up(paths: &PlanePaths, format: Format, args: UpArgs) -> Outcome {
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
         signal_hook::flag::register(signal, interrupted.clone())?;
     }
+    let overprovisioned = options.overprovisioned();
     let started = spawn::start_plane_unless(&options, &interrupted)?;
     let status = Status::open(&paths.status_segment()).map_err(Failure::failed)?;
     let plane = status.plane();
@@ -110,7 +117,7 @@ pub(crate) fn up(paths: &PlanePaths, format: Format, args: UpArgs) -> Outcome {
         links: plane.links.load(Relaxed),
         workers: plane.workers.load(Relaxed),
         startup_ns: plane.startup_ns.load(Relaxed),
-        warnings: warnings(plane, status.worker(0), no_huge),
+        warnings: warnings(plane, status.worker(0), no_huge, overprovisioned),
     };
     Ok(output::print(format, &up)?)
 }

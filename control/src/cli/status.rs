@@ -46,6 +46,15 @@ impl Text for PlaneStatus {
                 guid(self.default_node_guid)
             ),
         );
+        let mib = |bytes: u64| bytes >> 20;
+        line(
+            "memory",
+            format!(
+                "in huge pages: {} MiB of the plane, {} MiB of sessions",
+                mib(self.own_huge_bytes),
+                mib(self.session_huge_bytes)
+            ),
+        );
         line("mode", self.mode.to_owned());
         let control = match (&self.control.daemon, &self.control.trouble, self.control.pid) {
             (Some(daemon), _, _) if daemon.connected => {
@@ -61,15 +70,28 @@ impl Text for PlaneStatus {
         };
         line("madctld", control);
         let mut rows = vec![
-            ["worker", "cpu", "busy", "sessions", "nodes", "heartbeat", "longest cycle", "stalls"]
-                .map(str::to_owned)
-                .to_vec(),
+            [
+                "worker",
+                "cpu",
+                "busy",
+                "full polls",
+                "empty",
+                "sessions",
+                "nodes",
+                "heartbeat",
+                "longest cycle",
+                "stalls",
+            ]
+            .map(str::to_owned)
+            .to_vec(),
         ];
         for worker in &self.workers {
             rows.push(vec![
                 worker.worker.to_string(),
                 worker.cpu.map_or_else(|| "any".to_owned(), |cpu| cpu.to_string()),
                 format!("{:.1} %", worker.busy_share * 100.0),
+                worker.polls_full.to_string(),
+                worker.polls_empty.to_string(),
                 worker.sessions.to_string(),
                 worker.nodes.to_string(),
                 span(worker.heartbeat_age_ns) + if worker.silent { " (silent)" } else { "" },
@@ -126,12 +148,16 @@ mod tests {
         plane.default_node_guid.store(0x10, Relaxed);
         plane.default_port.store(1, Relaxed);
         plane.session_slots.store(1024, Relaxed);
+        plane.own_huge_bytes.store(10 << 20, Relaxed);
+        plane.session_huge_bytes.store(4 << 20, Relaxed);
         plane.fabric.store("builtin:fat-tree,radix=36,levels=2");
         plane.program.store("0.1.0");
         for index in 0..2 {
             let worker = status.worker(index);
             worker.heartbeat_ns.store(100 * SECOND, Relaxed);
             worker.cpu.store(if index == 0 { 1 } else { u32::MAX }, Relaxed);
+            worker.polls_full.store(1_000_000, Relaxed);
+            worker.polls_empty.store(20_000_000, Relaxed);
             worker.busy_ns.store(SECOND, Relaxed);
             worker.total_ns.store(8 * SECOND, Relaxed);
             worker.longest_cycle_ns.store(12_000, Relaxed);

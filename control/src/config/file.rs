@@ -10,12 +10,15 @@
 //! ```
 //! `[moderation]` holds the parameters of [`madplane_shm::tuning`] by any of their names.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
-use madplane_shm::tuning::TuningPatch;
+use madctl::nearest;
+use madplane_shm::tuning::{TuningError, TuningPatch};
 use serde::Deserialize;
+use toml::Spanned;
 
-use super::ConfigError;
+use super::{ConfigError, check_cpu_list, check_workers};
 
 /// What a file says.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -30,7 +33,7 @@ pub(super) struct File {
 #[serde(deny_unknown_fields)]
 struct RawFile {
     #[serde(default)]
-    moderation: toml::Table,
+    moderation: BTreeMap<Spanned<String>, toml::Value>,
     #[serde(default)]
     lcore: Lcore,
 }
@@ -38,8 +41,8 @@ struct RawFile {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Lcore {
-    cores: Option<String>,
-    workers: Option<u32>,
+    cores: Option<Spanned<String>>,
+    workers: Option<Spanned<u32>>,
     #[serde(default)]
     overprovisioned: bool,
 }
@@ -55,21 +58,46 @@ pub(super) fn read(path: &Path) -> Result<File, ConfigError> {
 }
 
 fn parse(text: &str) -> Result<File, String> {
+    let at = |start: usize, what: &dyn std::fmt::Display| {
+        let line = text[..start.min(text.len())].matches('\n').count() + 1;
+        format!("line {line}: {what}")
+    };
     let RawFile { moderation, lcore } = toml::from_str(text).map_err(|error| {
-        let line =
-            error.span().map_or(0, |span| text[..span.start.min(text.len())].matches('\n').count() + 1);
-        format!("line {line}: {}", error.message().replace('\n', " "))
+        let said = error.message().replace('\n', " ");
+        at(error.span().map_or(0, |span| span.start), &format!("{said}{}", hint(&said)))
     })?;
-    let words: Vec<String> = moderation
-        .iter()
-        .map(|(name, value)| match value {
-            toml::Value::String(text) => format!("{name}={text}"),
-            other => format!("{name}={other}"),
-        })
-        .collect();
-    let tuning = TuningPatch::parse(words.iter().map(String::as_str)).map_err(|error| error.to_string())?;
+    let mut tuning = TuningPatch::default();
+    for (name, value) in &moderation {
+        let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        let word = format!("{}={value}", name.get_ref());
+        let wrong = |error: &TuningError| at(name.span().start, error);
+        let patch = TuningPatch::parse([word.as_str()]).map_err(|error| wrong(&error))?;
+        for (parameter, value) in patch.entries() {
+            // two names of one parameter
+            if tuning.get(parameter).is_some_and(|other| other != value) {
+                return Err(wrong(&TuningError::Twice(parameter.label())));
+            }
+        }
+        tuning = tuning.and(&patch);
+    }
     let Lcore { cores, workers, overprovisioned } = lcore;
+    if let Some(cores) = &cores {
+        check_cpu_list(cores.get_ref()).map_err(|error| at(cores.span().start, &error))?;
+    }
+    if let Some(workers) = &workers {
+        check_workers(*workers.get_ref()).map_err(|error| at(workers.span().start, &error))?;
+    }
+    let (cores, workers) = (cores.map(Spanned::into_inner), workers.map(Spanned::into_inner));
     Ok(File { tuning, cores, workers, overprovisioned })
+}
+
+/// The name that an unknown one was meant to be, out of a message that quotes it first and all others after it.
+fn hint(said: &str) -> String {
+    let mut quoted = said.split('`').skip(1).step_by(2);
+    match quoted.next() {
+        Some(wanted) if said.starts_with("unknown field") => nearest::hint(wanted, quoted),
+        _ => String::new(),
+    }
 }
 
 #[cfg(test)]
@@ -88,11 +116,30 @@ mod tests {
     #[test]
     fn what_is_wrong_is_said_in_one_line() {
         for (text, expected) in [
-            ("[moderation]\nmode = \"pol\"", "did you mean poll?"),
-            ("[moderation]\nburst = -1", "from 1 to 256"),
-            ("[moderation]\nburst = [1]", "from 1 to 256"),
-            ("[moderaton]\n", "line 1: unknown field"),
-            ("[lcore]\ncorse = \"1\"", "line 2: unknown field"),
+            (
+                "[moderation]\nmode = \"pol\"",
+                "line 2: mode is polling, interrupt or adaptive, not \"pol\"; did you mean poll?",
+            ),
+            (
+                "[moderation]\n\nburst = -1",
+                "line 3: burst is a whole number of MADs from 1 to 256, not \"-1\"",
+            ),
+            ("[moderation]\nburst = [1]", "line 2: burst is"),
+            ("[moderation]\nburst = nan", "line 2: burst is"),
+            ("[moderation]\nburst = \"\"", "line 2: burst is"),
+            ("[moderation]\nrx-usec = 3", "line 2: no parameter \"rx-usec\"; did you mean rx-usecs?"),
+            ("[moderation]\nrx-usecs = 3\ncq_period = 4", "moderator_timeout is given twice"),
+            ("[moderation]\nburst = 99999999999999999999", "line 2: "),
+            (
+                "[moderaton]\n",
+                "line 1: unknown field `moderaton`, expected `moderation` or `lcore`; did you mean moderation?",
+            ),
+            ("[lcore]\ncorse = \"1\"", "did you mean cores?"),
+            ("[lcore]\ncores = \"3-1\"", "line 2: \"3-1\" is no list of CPUs"),
+            ("[lcore]\ncores = \"\"", "line 2: \"\" is no list of CPUs"),
+            ("[lcore]\n\nworkers = 17", "line 3: a plane has 1 to 16 workers"),
+            ("[lcore]\nworkers = -1", "line 2: "),
+            ("[lcore]\nworkers = nan", "line 2: "),
             ("[lcore]\nworkers = 1\nworkers = 2", "line 3"),
             ("x", "line 1"),
         ] {

@@ -54,6 +54,13 @@ impl RouteDesk {
             return Err(format!("there is no worker {worker}; workers are 0 to {}", running.max(1) - 1));
         }
         let of = action.worker.map_or(0..MAX_WORKERS, |worker| worker..worker + 1);
+        if action.patch.get(Parameter::Mode) == Some(Mode::Polling as u64)
+            && let Some(worker) = of.clone().find(|worker| self.shares_core(*worker))
+        {
+            return Err(format!(
+                "worker {worker} has no core of its own and cannot poll; interrupt and adaptive are possible"
+            ));
+        }
         let mut changes = Vec::new();
         for worker in of {
             let before =
@@ -74,6 +81,13 @@ impl RouteDesk {
     fn running_workers(&self) -> Option<usize> {
         let status = self.status.as_ref()?;
         usize::try_from(status.plane().workers.load(Relaxed)).ok().map(|workers| workers.min(MAX_WORKERS))
+    }
+
+    /// Whether a running worker has to leave its core to others.
+    fn shares_core(&self, worker: usize) -> bool {
+        let running = self.running_workers().unwrap_or(0);
+        let status = self.status.as_ref().filter(|_| worker < running);
+        status.is_some_and(|status| status.worker(worker).shares_core.load(Relaxed) == 1)
     }
 
     fn shown_tuning(&self, worker: usize) -> Option<Tuning> {

@@ -7,6 +7,7 @@
 
 pub mod loopback;
 pub mod machine;
+pub mod pool;
 pub mod session;
 pub mod sys;
 

@@ -3,9 +3,12 @@
 //! Cores come from the set this process is allowed to use, never from 0..n, so that `taskset`, `srun --cpu-bind`,
 //! `CPUAffinity=` and cpusets are obeyed. Called at start-up only.
 
+use std::path::{Path, PathBuf};
+
+use madplane_shm::map::HUGE_PAGE_BYTES;
 use rustix::mm::MlockAllFlags;
 use rustix::process::Pid;
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use rustix::thread::{CapabilitySet, CpuSet, capabilities, sched_getaffinity, sched_setaffinity};
 
 /// How much later than asked a worker's sleep may end, nanoseconds.
 const TIMER_SLACK_NS: u64 = 1_000;
@@ -115,6 +118,32 @@ pub fn parse_cores(text: &str) -> Result<Vec<usize>, CoreError> {
     Ok(cores)
 }
 
+/// The cores of each NUMA node, in the order of their numbers; one node with every core where the system does not say.
+pub fn numa_nodes() -> Vec<Vec<usize>> {
+    nodes_below(Path::new("/sys/devices/system/node"))
+}
+
+fn nodes_below(directory: &Path) -> Vec<Vec<usize>> {
+    let read = |file: PathBuf| std::fs::read_to_string(file).ok();
+    let online = read(directory.join("online")).and_then(|list| parse_cores(list.trim()).ok());
+    let nodes = online.unwrap_or_default().into_iter().map(|node| {
+        let list = read(directory.join(format!("node{node}/cpulist"))).unwrap_or_default();
+        // a node of memory alone has an empty list
+        parse_cores(list.trim()).unwrap_or_default()
+    });
+    let nodes: Vec<Vec<usize>> = nodes.collect();
+    if nodes.is_empty() { vec![(0..CpuSet::MAX_CPU).collect()] } else { nodes }
+}
+
+/// Bytes of huge pages of 2 MiB that nobody has or has reserved.
+pub fn free_huge_bytes() -> u64 {
+    let count = |file: &str| {
+        let path = Path::new("/sys/kernel/mm/hugepages/hugepages-2048kB").join(file);
+        std::fs::read_to_string(path).ok().and_then(|text| text.trim().parse::<u64>().ok()).unwrap_or(0)
+    };
+    count("free_hugepages").saturating_sub(count("resv_hugepages")) * HUGE_PAGE_BYTES as u64
+}
+
 /// Writes cores as ranges, `0-3,7`.
 pub fn ranges(cores: &[usize]) -> String {
     let mut out = String::new();
@@ -182,7 +211,8 @@ pub fn lock_memory() -> bool {
     let unlimited = rustix::process::getrlimit(rustix::process::Resource::Memlock).current.is_none();
     let mut flags = MlockAllFlags::CURRENT | MlockAllFlags::ONFAULT;
     // with a limit a later mapping would fail instead of being unlocked
-    if unlimited || rustix::process::geteuid().is_root() {
+    let exempt = capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::IPC_LOCK));
+    if unlimited || exempt {
         flags |= MlockAllFlags::FUTURE;
     }
     rustix::mm::mlockall(flags).is_ok()
@@ -232,6 +262,26 @@ mod tests {
         for text in ["", "a", "3-1", "1,,2", "-1", "99999"] {
             assert!(parse_cores(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn nodes_are_read_with_their_cores_and_without_them_there_is_one() {
+        let directory = std::env::temp_dir().join(format!("madplane-nodes-{}", std::process::id()));
+        for (file, text) in [
+            ("online", "0-1,3\n"),
+            ("node0/cpulist", "0-1,4\n"),
+            ("node1/cpulist", "\n"),
+            ("node3/cpulist", "2\n"),
+        ] {
+            let path = directory.join(file);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+        assert_eq!(nodes_below(&directory), [vec![0, 1, 4], vec![], vec![2]]);
+        std::fs::remove_dir_all(&directory).unwrap();
+        let unknown = nodes_below(&directory);
+        assert_eq!((unknown.len(), unknown[0][0]), (1, 0));
+        assert!(!numa_nodes().is_empty());
     }
 
     #[test]

@@ -89,6 +89,8 @@ impl Housekeeping {
             _ => self.error("a session could not be closed"),
         }
         self.slots[slot as usize].open = false;
+        self.memory.release(self.slots[slot as usize].memory);
+        self.show_huge_bytes();
         self.unbind(slot);
         let record = self.status.session(slot as usize);
         record.id.store(0, Ordering::Release);

@@ -28,20 +28,18 @@ impl Housekeeping {
     fn move_worker(&mut self, step: &Move) {
         let Move { worker, core } = *step;
         let block = self.status.worker(worker);
-        let usable = self.cores.usable().to_vec();
-        let cores = core.map_or(usable, |core| vec![core]);
-        let moved = allow_cores_of(block.thread.load(Ordering::Relaxed), &cores);
-        block
-            .cpu
-            .store(core.and_then(|core| u32::try_from(core).ok()).unwrap_or(u32::MAX), Ordering::Relaxed);
-        let place = ranges(&cores);
-        if moved && core.is_some() {
+        let cores = core.map_or_else(|| self.cores.shared(), |core| vec![core]);
+        let pinned = allow_cores_of(block.thread.load(Ordering::Relaxed), &cores) && core.is_some();
+        let shown = core.filter(|_| pinned).and_then(|core| u32::try_from(core).ok());
+        block.cpu.store(shown.unwrap_or(u32::MAX), Ordering::Relaxed);
+        if pinned {
             tracing::info!(worker, core, "the allowed cores changed: a worker has moved");
         } else {
+            let place = ranges(&cores);
             self.error(&format!(
                 "the allowed cores changed: worker {worker} shares core {place} and waits for interrupts"
             ));
         }
-        self.ask(worker, Order::ShareCore(core.is_none() || self.config.overprovisioned()));
+        self.ask(worker, Order::ShareCore(!pinned || self.config.overprovisioned()));
     }
 }

@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use madplane_engine::NodeId;
 use madplane_port::MadMessage;
+use madplane_port::machine;
 use madplane_port::session::split;
 use madplane_shm::LAYOUT_VERSION;
 use madplane_shm::command::{Command, Event, ask, event};
 use madplane_shm::doorbell::Doorbell;
 use madplane_shm::handoff::{HANDOFF_MAGIC, Reply, Request, flag, op};
-use madplane_shm::session::{MAX_SLOTS, PairError, PairFds, PlaneEnds, create_pair, pair_bytes};
+use madplane_shm::session::{MAX_SLOTS, PairError, PairFds, PlaneEnds, create_pair};
 use madplane_shm::sync::Ordering;
 use madplane_shm::table::tenant::TenantEntry;
 use madplane_topology::{NodeKind, PortRef};
@@ -21,9 +22,13 @@ use super::tenancy::{may_hold_sm, may_register, membership};
 use super::{ControlChannel, Housekeeping, Role, add, token};
 use crate::acl::Membership;
 use crate::agents::{AGENTS_PER_SESSION, AgentId, AgentSpec, GENERATIONS};
+use crate::memory::Portion;
 use crate::orders::{Order, OrderDesk, Report};
 use crate::sessions::Session;
 use madplane_shm::process::unix_ns;
+
+/// A session's rings, and what its client gets of them.
+type SessionPair = (PlaneEnds<MadMessage, MadMessage>, PairFds);
 
 /// Commands taken from the control channel at one time.
 const COMMANDS_PER_WAKE: usize = 64;
@@ -88,20 +93,14 @@ impl Housekeeping {
         let Some(slot) = free.and_then(|slot| u32::try_from(slot).ok()) else {
             return Err((EMFILE, format!("all {} sessions are in use", self.slots.len())));
         };
-        let bytes = 2 * pair_bytes(slots);
-        let taken: u64 = self.slots.iter().filter(|slot| slot.open).map(|slot| slot.bytes).sum();
-        let most = self.config.session_bytes();
-        if taken.saturating_add(bytes) > most {
-            let (taken, most) = (taken >> 10, most >> 10);
-            return Err((ENOMEM, format!("{taken} of {most} KiB for sessions are in use (--socket-mem)")));
-        }
-        let (ends, fds) = self.session_memory(&format!("session-{slot}"), slots)?;
+        let ((ends, fds), memory) =
+            self.session_memory(&format!("session-{slot}"), slots, self.worker_of(place.0))?;
         let up_bell = Arc::new(bell()?);
         let (down_bell, heard) = Doorbell::one_way().map_err(no_bell)?;
         let state = &mut self.slots[slot as usize];
         let generation = if state.generation + 1 >= GENERATIONS { 1 } else { state.generation + 1 };
         let member = tenant.as_ref().map_or(Membership::NONE, |(place, tenant)| membership(*place, tenant));
-        *state = super::Slot { generation, open: true, place, agents: 0, member, bound: false, bytes };
+        *state = super::Slot { generation, open: true, place, agents: 0, member, bound: false, memory };
         let (rx, tx) = split(ends, down_bell, slots);
         let mut session = Session::new(slot, generation, place, rx, tx);
         session.out.member = member;
@@ -111,6 +110,8 @@ impl Housekeeping {
             self.slots[slot as usize].open = false;
             return Err((EIO, "the worker did not take the session".to_owned()));
         }
+        self.memory.take(memory);
+        self.show_huge_bytes();
         if let Some(Some(connection)) = self.connections.get_mut(index) {
             connection.role = Role::Session { slot };
         }
@@ -123,24 +124,58 @@ impl Housekeeping {
         Ok(())
     }
 
-    /// Makes a pair in huge pages if there are any; warns once when there are none.
+    /// Makes a pair near its worker, in huge pages if there are any; warns once when there are none.
     fn session_memory(
         &mut self,
         name: &str,
         slots: u64,
-    ) -> Result<(PlaneEnds<MadMessage, MadMessage>, PairFds), (i32, String)> {
-        if self.huge_pages {
-            match create_pair(name, slots, true, self.me) {
-                Ok(pair) => return Ok(pair),
-                Err(PairError::Io(_)) => {
-                    self.huge_pages = false;
-                    self.status.plane().huge_pages.store(0, Ordering::Relaxed);
-                    tracing::warn!("huge pages have run out: session memory is in normal pages from now on");
+        worker: usize,
+    ) -> Result<(SessionPair, Portion), (i32, String)> {
+        let cpu = self.status.worker(worker).cpu.load(Ordering::Relaxed) as usize;
+        let node = self.numa_nodes.iter().position(|cores| cores.contains(&cpu)).unwrap_or(0);
+        let candidates = self.memory.candidates(node, slots);
+        let mut last = Err((ENOMEM, self.memory.refusal()));
+        for portion in candidates {
+            match self.on_numa_node(portion.node, || create_pair(name, slots, portion.huge, self.me)) {
+                Ok(pair) => {
+                    if portion.huge {
+                        self.lacks_huge = false;
+                    }
+                    self.status.plane().huge_pages.store(u32::from(portion.huge), Ordering::Relaxed);
+                    return Ok((pair, portion));
                 }
-                Err(error) => return Err((EINVAL, error.to_string())),
+                Err(PairError::Io(_)) if portion.huge && !self.lacks_huge => {
+                    self.lacks_huge = true;
+                    tracing::warn!(
+                        "huge pages have run out: session memory is in normal pages until some are free"
+                    );
+                }
+                Err(PairError::Io(_)) if portion.huge => {}
+                Err(error) => last = Err(no_memory(error)),
             }
         }
-        create_pair(name, slots, false, self.me).map_err(no_memory)
+        last
+    }
+
+    /// Runs `make` where memory that it touches first is that of a NUMA node.
+    fn on_numa_node<R>(&self, node: usize, make: impl FnOnce() -> R) -> R {
+        if self.numa_nodes.len() < 2 {
+            return make();
+        }
+        let allowed = self.config.allowed_cores();
+        let there: Vec<usize> =
+            allowed.iter().copied().filter(|core| self.numa_nodes[node].contains(core)).collect();
+        let moved = !there.is_empty() && machine::allow_cores(&there);
+        let made = make();
+        if moved {
+            machine::allow_cores(&self.config.cores().others);
+        }
+        made
+    }
+
+    /// Shows how much of sessions is in huge pages.
+    pub(super) fn show_huge_bytes(&self) {
+        self.status.plane().session_huge_bytes.store(self.memory.huge_bytes(), Ordering::Relaxed);
     }
 
     fn show_session(&self, index: usize, slot: u32, worker: usize, tenant: Option<&TenantEntry>) {

@@ -14,6 +14,11 @@ use std::time::Instant;
 use clap::Parser;
 use madplane_dataplane::config::{Config, RawConfig};
 use madplane_dataplane::plane::Plane;
+use madplane_port::pool::Pool;
+
+/// The system's memory, and huge pages for what lives as long as the plane.
+#[global_allocator]
+static MEMORY: Pool = Pool;
 
 /// Polls MAD rings and forwards MADs through the embedded fabric.
 #[derive(Debug, Parser)]
@@ -40,7 +45,10 @@ struct Arguments {
     /// Never use huge pages.
     #[arg(long)]
     no_huge: bool,
-    /// Most memory for sessions, MiB for each NUMA node; their sum counts, and who would exceed it is refused.
+    /// Mount of hugetlbfs, with pages of 2 MiB, that the plane's own huge pages come from.
+    #[arg(long, value_name = "DIR")]
+    huge_dir: Option<PathBuf>,
+    /// Most memory for sessions, MiB for each NUMA node; who would exceed it is refused, and huge pages for it are left free.
     #[arg(long, visible_alias = "numa-mem", value_name = "MB[,MB..]")]
     socket_mem: Option<String>,
     /// Refuse a topology file that needs repairs.
@@ -76,7 +84,10 @@ enum LogFormat {
 
 fn main() -> ExitCode {
     let started = Instant::now();
-    let arguments = Arguments::parse();
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => return usage(&error),
+    };
     // plain text, no colours: the daemon's standard error is usually a file
     let log = tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false);
     match arguments.log_format {
@@ -96,6 +107,20 @@ fn main() -> ExitCode {
     }
 }
 
+/// Prints help, or what is wrong with the arguments in one line.
+fn usage(error: &clap::Error) -> ExitCode {
+    let text = error.to_string();
+    if !error.use_stderr() {
+        let printed = write!(std::io::stdout(), "{text}");
+        return ExitCode::from(u8::from(printed.is_err()));
+    }
+    let said = text.lines().take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more"));
+    let said: Vec<&str> = said.map(str::trim).filter(|line| !line.is_empty()).collect();
+    let line = said.join(" ").replace("error: ", "").replace(" tip: ", "; ");
+    let _ = writeln!(std::io::stderr(), "madplaned: {line} (see madplaned --help)");
+    ExitCode::from(2)
+}
+
 /// Opens an inherited descriptor by its name below /proc, which needs no unsafe code.
 fn open_ready(fd: u32) -> Option<File> {
     File::options().write(true).open(PathBuf::from(format!("/proc/self/fd/{fd}"))).ok()
@@ -111,6 +136,7 @@ fn run(arguments: Arguments, started: Instant, ready: &mut Option<File>) -> Resu
         at: arguments.at,
         session_slots: arguments.session_slots,
         no_huge: arguments.no_huge,
+        huge_dir: arguments.huge_dir,
         socket_mem: arguments.socket_mem,
         strict: arguments.strict,
         mode: arguments.mode,

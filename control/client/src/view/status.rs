@@ -48,6 +48,12 @@ pub struct Worker {
     pub nodes: u64,
     /// Generation of the route table that it forwards by, 0 for none.
     pub applied_generation: u64,
+    /// Nanoseconds in duty cycles that found work.
+    pub busy_ns: u64,
+    /// Nanoseconds since it started.
+    pub total_ns: u64,
+    /// Nanoseconds asleep.
+    pub slept_ns: u64,
 }
 
 impl Worker {
@@ -73,6 +79,9 @@ impl Worker {
             sessions: block.sessions.load(Relaxed),
             nodes: block.nodes.load(Relaxed),
             applied_generation: block.applied_generation.load(Relaxed),
+            busy_ns: block.busy_ns.load(Relaxed),
+            total_ns: block.total_ns.load(Relaxed),
+            slept_ns: block.slept_ns.load(Relaxed),
         }
     }
 }
@@ -124,8 +133,12 @@ pub struct PlaneStatus {
     pub sessions: u64,
     /// Slots per ring of a session.
     pub session_slots: u32,
-    /// Whether session memory is in huge pages.
+    /// Whether the memory of the next session is likely to be in huge pages.
     pub huge_pages: bool,
+    /// Bytes of the plane's own memory that are in huge pages.
+    pub own_huge_bytes: u64,
+    /// Bytes of sessions in huge pages.
+    pub session_huge_bytes: u64,
     /// Its workers.
     pub workers: Vec<Worker>,
     /// What is known of madctld.
@@ -151,6 +164,8 @@ impl PlaneStatus {
             sessions: plane.sessions.load(Relaxed),
             session_slots: plane.session_slots.load(Relaxed),
             huge_pages: plane.huge_pages.load(Relaxed) == 1,
+            own_huge_bytes: plane.own_huge_bytes.load(Relaxed),
+            session_huge_bytes: plane.session_huge_bytes.load(Relaxed),
             workers: Worker::all(status, monotonic_ns, head.running),
             head,
             control,
