@@ -118,8 +118,9 @@ impl Placed<'_> {
                 .collect(),
             Scale::Linear => {
                 let step = step(high - low);
-                let count = ((high - low) / step).round();
-                counted(count).map(|number| tick(clean(low + number * step))).collect()
+                let first = (low / step - 1e-9).ceil() * step;
+                let count = ((high - first) / step + 1e-9).floor();
+                counted(count).map(|number| tick(clean(first + number * step))).collect()
             }
             Scale::Log => {
                 let steps: &[f64] = if high - low > 3.0 { &[1.0] } else { &[1.0, 2.0, 5.0] };
@@ -218,6 +219,11 @@ mod tests {
     fn ticks_are_round_numbers_around_the_values() {
         assert_eq!(labels(&Scale::Linear, &[0.2, 0.93], Unit::Plain), ["0", "0.2", "0.4", "0.6", "0.8", "1"]);
         assert_eq!(labels(&Scale::Linear, &[0.0], Unit::Plain), ["0", "0.2", "0.4", "0.6", "0.8", "1"]);
+        assert_eq!(
+            labels(&Scale::Linear, &[-24.0, 175.0], Unit::Ns),
+            ["0 ns", "50 ns", "100 ns", "150 ns"],
+            "zero is one of them"
+        );
         assert_eq!(labels(&Scale::Log, &[430.0, 1900.0], Unit::Ns), ["200 ns", "500 ns", "1 µs", "2 µs"]);
         assert_eq!(
             labels(&Scale::Log, &[1e3, 4.4e6], Unit::Count),
