@@ -298,6 +298,7 @@ impl Bench {
         let counts = self.meter.counts(self.sessions.asked())?;
         let (calls, before) = (self.sessions.calls(), self.meter.time());
         let outcome = self.send(pace, in_flight, seconds, waits)?;
+        let shown = self.meter.shown();
         let (calls, after) = (self.sessions.calls() - calls, self.meter.time());
         let counted = self.meter.counts(self.sessions.asked())?;
         let mut summary = outcome.latency.summary(Some(outcome.elapsed));
@@ -312,6 +313,7 @@ impl Bench {
         summary.values.insert("client_calls_per_request".to_owned(), per_request);
         after.since(before, outcome.answered, &mut summary);
         counted.since(counts, outcome.answered, outcome.elapsed, &mut summary);
+        shown.calls_since(counts, &mut summary);
         Ok((summary, outcome))
     }
 

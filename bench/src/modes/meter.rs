@@ -2,7 +2,7 @@
 //!
 //! Counters come from the status segment, which a worker updates a millisecond after they moved; [`Meter::counts`] is told how
 //! many requests there have been and waits until they are shown. Processor time of threads is the scheduler's own account in nanoseconds (`schedstat`): exact for a thread that
-//! sleeps, up to one tick old for one that runs. Edges of a stretch are off by a few sleeps. Owned by the measuring thread.
+//! sleeps, up to one tick old for one that runs. Edges of a stretch are off by a few sleeps, except for system calls. Owned by the measuring thread.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -84,7 +84,7 @@ impl Meter {
     pub fn counts(&self, asked: u64) -> Result<Counts, BenchError> {
         let start = Instant::now();
         loop {
-            let counts = self.now();
+            let counts = self.shown();
             if counts.received == asked {
                 return Ok(counts);
             }
@@ -96,7 +96,8 @@ impl Meter {
         }
     }
 
-    fn now(&self) -> Counts {
+    /// What the worker shows now, which may be a millisecond old.
+    pub fn shown(&self) -> Counts {
         let block = self.status.worker(0);
         let counter = |counter: Counter| block.counters[counter as usize].load(Ordering::Relaxed);
         let status = std::fs::read_to_string(self.worker.join("status")).unwrap_or_default();
@@ -165,16 +166,23 @@ impl Counts {
         ] {
             add(format!("{name}_{unit}"), value / per);
         }
-        if requests > 0 {
-            let calls = sleeps + doorbells;
-            let carried = moved(self.received, before.received) + moved(self.sent, before.sent);
-            add("worker_calls_per_request".to_owned(), thousandths(calls / per));
-            add("worker_calls_per_mad".to_owned(), thousandths(calls / carried.max(1.0)));
+    }
+
+    /// Adds the system calls since `before`, for each request and for each MAD. Both have to be as shown at one moment while
+    /// requests came: the worker's last sleep, after which it shows that there are no more, belongs to none of them.
+    pub fn calls_since(self, before: Self, into: &mut Summary) {
+        let moved = |now: u64, before: u64| now.saturating_sub(before) as f64;
+        let calls = moved(self.sleeps, before.sleeps) + moved(self.doorbells, before.doorbells);
+        let taken = moved(self.received, before.received);
+        if taken > 0.0 {
+            let mut add = |name: &str, value: f64| into.values.insert(name.to_owned(), thousandths(value));
+            add("worker_calls_per_request", calls / taken);
+            add("worker_calls_per_mad", calls / (taken + moved(self.sent, before.sent)));
         }
     }
 }
 
-/// To three digits behind the point: the edges of a stretch add a few calls to tens of thousands.
+/// To three digits behind the point: a stretch of thousands is disturbed once or twice.
 fn thousandths(value: f64) -> f64 {
     (value * 1000.0).round() / 1000.0
 }
@@ -189,6 +197,7 @@ mod tests {
         let after = Counts { received: 110, sent: 110, sleeps: 105, doorbells: 100, wake_ups: 75, ..before };
         let mut summary = Summary::default();
         after.since(before, 100, Duration::from_secs(1), &mut summary);
+        after.calls_since(before, &mut summary);
         for (metric, value) in [
             ("sleeps_per_mad", 1.0),
             ("doorbells_per_mad", 1.0),
@@ -203,6 +212,7 @@ mod tests {
         let mut idle = Summary::default();
         after.since(before, 0, Duration::from_secs(4), &mut idle);
         assert_eq!(idle.get("sleeps_per_second").to_bits(), 25f64.to_bits());
+        before.calls_since(before, &mut idle);
         assert!(idle.get("worker_calls_per_mad").is_nan());
     }
 
