@@ -2,7 +2,8 @@
 //!
 //! Part of [`Worker`], same thread. The clock is read once per duty cycle with work, after it, every [`EMPTY_CYCLES_PER_CLOCK`]
 //! empty ones, and after every sleep. A worker that is awake has nothing armed; before it waits it arms every ring, raises its
-//! flag, and looks once more at everything (`sleep.rs`).
+//! flag, and looks once more at everything (`sleep.rs`). What it has counted is shown before it lies down, so that no sleep ends
+//! for that.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -129,9 +130,15 @@ impl Worker {
                 self.commit(now_ns);
                 shown = Shown { at_ns: now_ns, moved: false };
             }
+            let step = self.idle.after(work, self.mads, now_ns);
+            if shown.moved && matches!(step, Step::Sleep) {
+                // rather than be woken for it a millisecond later
+                self.commit(now_ns);
+                shown = Shown { at_ns: now_ns, moved: false };
+            }
             let has_net = self.sleeper.as_ref().is_none_or(Sleeper::has_net);
             let due_ns = if has_net { shown.due_in(now_ns) } else { WITHOUT_NET_NS };
-            match self.idle.after(work, self.mads, now_ns) {
+            match step {
                 Step::Again => std::hint::spin_loop(),
                 Step::Pause(ns) => {
                     std::thread::sleep(Duration::from_nanos(ns));
