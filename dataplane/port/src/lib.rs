@@ -5,6 +5,7 @@
 //! in one process, for tests). Queue pairs and the kernel's umad device join behind the same trait.
 #![deny(unsafe_code)]
 
+pub mod datagram;
 pub mod loopback;
 pub mod machine;
 pub mod session;
