@@ -4,6 +4,10 @@
 //! is certainly gone. Sequence numbers, keep-alive and versions are the link's. Owned by one worker, called from its
 //! thread; a transport with a thread of its own (QUIC) meets it through rings.
 
+use std::os::fd::BorrowedFd;
+
+pub mod pair;
+
 /// Longest frame, bytes: fits the smallest path MTU that carries a MAD and its state (512, and QUIC's 1200).
 pub const MAX_FRAME: usize = 480;
 
@@ -16,6 +20,17 @@ pub enum Carrier {
     Down,
     /// It will not come back by itself: device removed, credential refused.
     Gone,
+}
+
+/// What a transport has lost or refused, each a count of past events.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Mishaps {
+    /// Frames longer than [`MAX_FRAME`].
+    pub oversized: u64,
+    /// Frames that came and found no room.
+    pub overflowed: u64,
+    /// Peers that could not show who they are.
+    pub refused_peers: u64,
 }
 
 /// Both directions of a transport; a link owns it whole.
@@ -41,5 +56,20 @@ pub trait Datagrams: Send {
     fn disarm(&mut self);
 
     /// What to wait for; `None` if the transport can only be polled.
-    fn waker(&self) -> Option<std::os::fd::BorrowedFd<'_>>;
+    fn waker(&self) -> Option<BorrowedFd<'_>>;
+
+    /// Frames that fit before [`Datagrams::send`] takes no more, if none leaves.
+    fn depth(&self) -> usize {
+        256
+    }
+
+    /// What the transport itself has lost or refused so far.
+    fn mishaps(&self) -> Mishaps {
+        Mishaps::default()
+    }
+
+    /// One line about how it stands, for people: the peer's address, or why it is not up. May allocate; not once per frame.
+    fn describe(&self) -> String {
+        String::new()
+    }
 }

@@ -1,11 +1,12 @@
 //! Ports of a worker: where MADs come in and go out, and the machine below them.
 //!
 //! A worker owns its ports and calls them from its own thread only. A port moves bursts of [`MadMessage`]; it does not
-//! look inside a MAD. Two backends exist: [`session`] (a client process, over shared memory) and [`loopback`] (two ends
-//! in one process, for tests). Queue pairs and the kernel's umad device join behind the same trait.
+//! look inside a MAD. Backends: [`session`] (a client process, over shared memory), [`link`] (another plane, over
+//! [`datagram`]s) and [`loopback`] (two ends in one process, for tests). Queue pairs and the kernel's umad device join behind the same trait.
 #![deny(unsafe_code)]
 
 pub mod datagram;
+pub mod link;
 pub mod loopback;
 pub mod machine;
 pub mod session;
