@@ -28,6 +28,7 @@ pub mod handoff;
 pub mod header;
 pub mod latency;
 pub mod layout;
+pub mod links;
 pub mod map;
 pub mod message;
 pub mod paths;
@@ -44,4 +45,4 @@ pub mod text;
 pub mod tuning;
 
 /// Version of every layout in this crate. It grows whenever a golden listing in `tests/golden/` changes.
-pub const LAYOUT_VERSION: u32 = 4;
+pub const LAYOUT_VERSION: u32 = 5;
