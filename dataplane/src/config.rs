@@ -7,6 +7,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use madplane_port::machine::{self, CoreError, CorePlan};
+use madplane_shm::links::{LinkSpec, LinkSpecError};
 use madplane_shm::paths::{NameError, PlanePaths};
 use madplane_shm::session::{DEFAULT_SLOTS, MAX_SLOTS};
 use madplane_shm::status::MAX_WORKERS;
@@ -40,6 +41,8 @@ pub struct RawConfig {
     pub mode: Option<String>,
     /// What tunes them, NAME=VALUE each.
     pub tune: Vec<String>,
+    /// Links to other planes, each `NODE:PORT via=TRANSPORT:LOCAL peer=ADDRESS [credentials=DIRECTORY]`.
+    pub links: Vec<String>,
     /// Workers never poll in vain, whatever the mode: others need their cores.
     pub overprovisioned: bool,
 }
@@ -78,6 +81,7 @@ pub struct Config {
     strict: bool,
     tuning: Tuning,
     overprovisioned: bool,
+    links: Vec<LinkSpec>,
 }
 
 /// Why a configuration is not valid.
@@ -98,6 +102,14 @@ pub enum ConfigError {
     /// The tuning is not one.
     #[error(transparent)]
     Tuning(#[from] TuningError),
+    /// A link is not one.
+    #[error("--link {line:?}: {source}")]
+    Link {
+        /// What was asked for.
+        line: String,
+        /// What is wrong with it.
+        source: LinkSpecError,
+    },
     /// Slots are not a power of two, or too many or too few.
     #[error("{0} session slots are not possible, use a power of two from 64 to {MAX_SLOTS}")]
     Slots(u64),
@@ -121,6 +133,11 @@ impl TryFrom<RawConfig> for Config {
         }
         let session_bytes = raw.socket_mem.as_deref().map_or(Ok(u64::MAX), session_bytes)?;
         let tuning = tuning(raw.mode.as_deref(), &raw.tune)?;
+        let link = |line: String| match LinkSpec::parse(&line) {
+            Ok(spec) => Ok(spec),
+            Err(source) => Err(ConfigError::Link { line, source }),
+        };
+        let links = raw.links.into_iter().map(link).collect::<Result<_, _>>()?;
         let fabric = raw.fabric.unwrap_or_else(|| DEFAULT_FABRIC.to_owned());
         let fabric = if fabric.starts_with("builtin:") {
             FabricSource::Builtin(fabric)
@@ -141,6 +158,7 @@ impl TryFrom<RawConfig> for Config {
             strict: raw.strict,
             tuning,
             overprovisioned: raw.overprovisioned,
+            links,
         })
     }
 }
@@ -227,6 +245,11 @@ impl Config {
         self.overprovisioned
     }
 
+    /// Links to other planes that it begins with.
+    pub fn links(&self) -> &[LinkSpec] {
+        &self.links
+    }
+
     /// Whether a fabric file that needs repairs is refused.
     pub fn strict(&self) -> bool {
         self.strict
@@ -243,7 +266,8 @@ impl fmt::Display for Config {
         }
         write!(f, " at={} session_slots={}", self.at().unwrap_or("default"), self.session_slots)?;
         write!(f, " huge_pages={} strict={}", self.huge_pages, self.strict)?;
-        write!(f, " overprovisioned={} {}", self.overprovisioned, self.tuning)
+        write!(f, " overprovisioned={} {}", self.overprovisioned, self.tuning)?;
+        self.links.iter().try_for_each(|link| write!(f, " link={link:?}", link = link.to_string()))
     }
 }
 
@@ -275,6 +299,7 @@ mod tests {
             (RawConfig { socket_mem: Some("0".into()), ..raw() }, "\"0\" is no memory"),
             (RawConfig { socket_mem: Some("1,-1".into()), ..raw() }, "\"1,-1\" is no memory"),
             (RawConfig { socket_mem: Some("99999999999999999".into()), ..raw() }, "is no memory"),
+            (RawConfig { links: vec!["a:1 via=q".into()], ..raw() }, "peer= is missing"),
             (RawConfig { mode: Some("interupt".into()), ..raw() }, "did you mean interrupt?"),
             (RawConfig { tune: vec!["brst=3".into()], ..raw() }, "did you mean burst?"),
             (RawConfig { tune: vec!["burst=-3".into()], ..raw() }, "from 1 to 256"),

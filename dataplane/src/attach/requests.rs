@@ -324,6 +324,9 @@ impl Housekeeping {
                 self.desks.iter().for_each(OrderDesk::wake_worker);
                 return Ok(None);
             }
+            ask::LINKS_CHANGED => {
+                return self.apply_links().map(|()| None).map_err(|wrong| (EINVAL, wrong.join("; ")));
+            }
             ask::BIND_SESSION => return self.bind_session(item).map(Some),
             _ => {}
         }
@@ -333,7 +336,8 @@ impl Housekeeping {
         let node = end.node;
         let order = match item.kind {
             ask::SET_LINK => {
-                let cabled = self.topology.port(end).is_some_and(|port| port.peer.is_some());
+                let cabled = self.topology.port(end).is_some_and(|port| port.peer.is_some())
+                    || self.is_linked((end.node, end.port));
                 if end.port == 0 || !cabled {
                     return Err((EINVAL, format!("{selector} is not a cabled port; name it as NODE:PORT")));
                 }
