@@ -21,6 +21,25 @@ pub(super) struct Held {
     describe: Describe,
 }
 
+/// A link that cannot be.
+#[derive(Debug)]
+pub(crate) struct WrongLink {
+    /// The port as it was asked for; empty if it is the whole list.
+    pub(crate) at: String,
+    /// One line.
+    pub(crate) text: String,
+}
+
+impl std::fmt::Display for WrongLink {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.at.is_empty() {
+            f.write_str(&self.text)
+        } else {
+            write!(f, "link {}: {}", self.at, self.text)
+        }
+    }
+}
+
 impl std::fmt::Debug for Held {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Held").field("spec", &self.spec).finish_non_exhaustive()
@@ -31,8 +50,8 @@ impl Housekeeping {
     /// Has the links that are wanted, and no others. All that can be done is done.
     ///
     /// # Errors
-    /// What could not be, a line for each.
-    pub(crate) fn apply_links(&mut self) -> Result<(), Vec<String>> {
+    /// What could not be.
+    pub(crate) fn apply_links(&mut self) -> Result<(), Vec<WrongLink>> {
         let mut wrong = Vec::new();
         let mut wanted = self.config.links().to_vec();
         match LinkSpec::load(&self.config.paths().links_file()) {
@@ -44,7 +63,7 @@ impl Housekeeping {
                 }
             }
             // a list that cannot be read is no wish to have no links
-            Err(text) => return Err(vec![text]),
+            Err(text) => return Err(vec![WrongLink { at: String::new(), text }]),
         }
         for number in 0..self.links.len() {
             let stays = self.links[number].as_ref().is_none_or(|held| wanted.contains(&held.spec));
@@ -55,7 +74,7 @@ impl Housekeeping {
         for spec in wanted {
             let there = self.links.iter().flatten().any(|held| held.spec == spec);
             if !there && let Err(text) = self.open_link(&spec) {
-                wrong.push(format!("link {}: {text}", spec.at));
+                wrong.push(WrongLink { at: spec.at, text });
             }
         }
         if wrong.is_empty() { Ok(()) } else { Err(wrong) }
@@ -68,11 +87,13 @@ impl Housekeeping {
     /// One line about a link that the plane was started with.
     pub(crate) fn begin_links(&mut self) -> Result<(), String> {
         let Err(wrong) = self.apply_links() else { return Ok(()) };
-        for text in &wrong {
-            self.error(text);
-        }
+        wrong.iter().for_each(|wrong| self.error(&wrong.to_string()));
         let held = |spec: &LinkSpec| self.links.iter().flatten().any(|held| held.spec == *spec);
-        if self.config.links().iter().all(held) { Ok(()) } else { Err(wrong.join("; ")) }
+        if self.config.links().iter().all(held) {
+            return Ok(());
+        }
+        let lines: Vec<String> = wrong.iter().map(ToString::to_string).collect();
+        Err(lines.join("; "))
     }
 
     /// Whether a link ends at this port.

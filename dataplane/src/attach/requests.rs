@@ -325,7 +325,12 @@ impl Housekeeping {
                 return Ok(None);
             }
             ask::LINKS_CHANGED => {
-                return self.apply_links().map(|()| None).map_err(|wrong| (EINVAL, wrong.join("; ")));
+                let wrong = self.apply_links().err().unwrap_or_default();
+                wrong.iter().for_each(|wrong| self.error(&wrong.to_string()));
+                // another one that is still impossible is no fault of this
+                let selector = item.selector();
+                let mine = wrong.into_iter().find(|wrong| wrong.at.is_empty() || wrong.at == selector);
+                return mine.map_or(Ok(None), |wrong| Err((EINVAL, wrong.text)));
             }
             ask::BIND_SESSION => return self.bind_session(item).map(Some),
             _ => {}
