@@ -278,6 +278,9 @@ impl Link {
 
     /// When [`Link::tick`] has something to do at the latest.
     pub fn deadline_ns(&self) -> u64 {
+        if self.news && self.transport.carrier() == Carrier::Up {
+            return self.now_ns;
+        }
         let dead = self.peer.map_or(u64::MAX, |peer| peer.heard_ns + DEAD_NS + 1);
         // a transport that is down is looked at now and then
         dead.min(self.keep_alive_due_ns.max(self.now_ns + KEEP_ALIVE_NS / 10))
@@ -527,7 +530,7 @@ pub fn fuzz_link(bytes: &[u8]) {
             None
         }
     }
-    let frames = bytes.chunks(frame::MAD_FRAME + 1).map(<[u8]>::to_vec).collect();
+    let frames = bytes.chunks(frame::MAD_FRAME).map(<[u8]>::to_vec).collect();
     let own = Declared { plugged: true, ..Declared::default() };
     let mut link = Link::new(Box::new(Feed(frames)), 5, own);
     let blank = MadMessage { envelope: Envelope { kind: kind::MAD, ..Envelope::default() }, mad: [0; 256] };

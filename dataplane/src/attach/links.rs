@@ -128,6 +128,7 @@ impl Housekeeping {
             return Err("the worker did not take the link".to_owned());
         }
         tracing::info!("link {spec} opened");
+        self.links_seen[usize::from(number)] = (0, 0);
         self.links[usize::from(number)] = Some(Held { spec: spec.clone(), place, describe });
         Ok(())
     }
@@ -153,6 +154,9 @@ impl Housekeeping {
         record.worker.store(u32::try_from(worker).unwrap_or(0), Ordering::Relaxed);
         record.spec.store(&spec.to_string());
         record.transport.store("");
+        // a former link's; the worker shows those of this one soon
+        record.ups.store(0, Ordering::Relaxed);
+        record.downs.store(0, Ordering::Relaxed);
     }
 
     fn hide_link(&self, number: usize) {

@@ -273,7 +273,7 @@ fn random_bytes_do_no_harm() {
             bytes.extend_from_slice(&random.to_be_bytes());
         }
         // half of it begins as frames do
-        for frame in bytes.chunks_mut(frame::MAD_FRAME + 1) {
+        for frame in bytes.chunks_mut(frame::MAD_FRAME) {
             if frame.len() > 40 && frame[20] % 2 == 0 {
                 frame[..4].copy_from_slice(&frame::MAGIC);
                 (frame[4], frame[5], frame[6], frame[7]) = (1, 1 + frame[5] % 2, 0, 88);
