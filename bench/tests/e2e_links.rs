@@ -170,6 +170,57 @@ fn two_halves_over_quic_are_one_subnet_and_a_killed_half_comes_back_whole() {
 }
 
 #[test]
+fn a_link_that_cannot_be_is_refused_and_one_that_can_outlives_both_daemons() {
+    let plane = Plane { bed: Bed::new() };
+    let credentials = plane.path("credentials");
+    let (all, own) = (credentials.to_str().unwrap(), credentials.join("a"));
+    plane.done(&["links", "credentials", all, "a"]);
+    let own = own.to_str().unwrap();
+    let fabric = "builtin:fat-tree,radix=4,levels=2,hosts=1";
+    plane.again(fabric, &[]);
+    let topology = builtin("fat-tree,radix=4,levels=2,hosts=1");
+    let end = |free: bool| {
+        let port = topology.nodes.iter().filter(|node| node.kind == NodeKind::Switch).find_map(|node| {
+            let port = node.ports.iter().skip(1).position(|port| port.peer.is_none() == free)?;
+            Some(format!("{}:{}", node.description, port + 1))
+        });
+        port.expect("a switch with such a port")
+    };
+    let (free, cabled) = (end(true), end(false));
+    let base = free_ports(2);
+    let (via, peer) = (format!("quic:127.0.0.1:{base}"), format!("127.0.0.1:{}", base + 1));
+    let add = |port: &str, via: &str, credentials: &str| {
+        plane.refused(&["links", "add", port, "--via", via, "--peer", &peer, "--credentials", credentials])
+    };
+    assert!(add(&cabled, &via, own).contains("has a cable"));
+    assert!(add("nobody:1", &via, own).contains("nobody"));
+    assert!(add(&free, "quic:nowhere", own).contains("is no address"));
+    assert!(add(&free, "verbs:rxe0", own).contains("unavailable, because"));
+    assert!(add(&free, &via, all).contains("plane.pem"));
+    assert!(plane.done(&["links", "show"]).contains("no links"));
+    plane.done(&["links", "add", &free, "--via", &via, "--peer", &peer, "--credentials", own]);
+    assert!(add(&free, &via, own).contains("has a link already"));
+    let state = |wanted: &str| {
+        eventually(&format!("the link is {wanted}"), || {
+            let shown = plane.json(&["links", "show"]);
+            let links = shown["links"].as_array().unwrap().clone();
+            links.len() == 1 && links[0]["state"] == wanted && links[0]["peer_guid"] == "0x0000000000000000"
+        });
+    };
+    state("silent");
+    kill(plane.plane_pid().unwrap(), Signal::KILL);
+    eventually("the plane is dead", || plane.plane_pid().is_none());
+    plane.again(fabric, &[]);
+    state("silent");
+    plane.done(&["down"]);
+    plane.again(fabric, &[]);
+    state("silent");
+    plane.done(&["links", "del", &free]);
+    assert!(plane.done(&["links", "show"]).contains("no links"));
+    assert!(plane.refused(&["links", "del", &free]).contains("has no link"));
+}
+
+#[test]
 fn a_peer_without_the_right_credential_is_refused_and_counted() {
     let joined = Joined::up(2, Vec::new());
     let [one, other] = &joined.planes[..] else { panic!("two planes") };
