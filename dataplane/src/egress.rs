@@ -169,7 +169,7 @@ impl Egress {
     }
 
     #[inline(never)]
-    fn to_link(&mut self, shard: usize, pkt: &Packet) {
+    fn leave_by_link(&mut self, shard: usize, pkt: &Packet) {
         match self.links.send(shard, pkt) {
             Ok(()) => self.counts.add(Counter::LinkSent, 1),
             Err(reason) => self.counts.drop(reason),
@@ -227,7 +227,7 @@ impl Sink for Egress {
 
     fn to_shard(&mut self, shard: usize, node: NodeId, port: u8, pkt: &Packet) {
         if shard >= EXTERNAL {
-            self.to_link(shard, pkt);
+            self.leave_by_link(shard, pkt);
         } else if self.mesh.send(shard, node, port, pkt) {
             self.counts.add(Counter::ShardSent, 1);
         } else {

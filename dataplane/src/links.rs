@@ -43,7 +43,7 @@ pub struct PlaneLink {
 /// The links of one worker.
 #[derive(Debug, Default)]
 pub struct Links {
-    ends: Vec<Box<PlaneLink>>,
+    ends: Vec<PlaneLink>,
     /// Place in `ends` by number, plus 1.
     places: Vec<u8>,
     scratch: MadMessage,
@@ -64,28 +64,28 @@ impl Links {
 
     /// The link at a place, counted from 0.
     pub fn at(&self, place: usize) -> Option<&PlaneLink> {
-        self.ends.get(place).map(|end| &**end)
+        self.ends.get(place)
     }
 
     /// All links.
     pub fn iter(&self) -> impl Iterator<Item = &PlaneLink> {
-        self.ends.iter().map(|end| &**end)
+        self.ends.iter()
     }
 
     /// All links, to arm and disarm them.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut PlaneLink> {
-        self.ends.iter_mut().map(|end| &mut **end)
+        self.ends.iter_mut()
     }
 
     /// Takes a link on. Its number is not in use: housekeeping gives each once.
-    pub fn add(&mut self, end: Box<PlaneLink>) {
+    pub fn add(&mut self, end: PlaneLink) {
         debug_assert!(end.number < MAX_EXTERNAL && self.place(end.number).is_none());
         self.ends.push(end);
         self.renumber();
     }
 
     /// Gives a link up.
-    pub fn remove(&mut self, number: u16) -> Option<Box<PlaneLink>> {
+    pub fn remove(&mut self, number: u16) -> Option<PlaneLink> {
         let end = self.ends.remove(self.place(number)?);
         self.renumber();
         Some(end)
@@ -108,7 +108,7 @@ impl Links {
     fn by_shard(&mut self, shard: usize) -> Option<&mut PlaneLink> {
         let number = u16::try_from(shard.checked_sub(EXTERNAL)?).ok()?;
         let place = self.place(number)?;
-        self.ends.get_mut(place).map(|end| &mut **end)
+        self.ends.get_mut(place)
     }
 
     /// Hands over a packet that leaves by the link behind shard number `shard`.
@@ -189,7 +189,12 @@ impl Links {
 
     /// Says that the worker is about to sleep; false if something has come meanwhile.
     pub fn arm(&mut self) -> bool {
-        self.ends.iter_mut().fold(true, |quiet, end| end.link.arm() && quiet)
+        let mut quiet = true;
+        for end in &mut self.ends {
+            // every one of them, whatever the others say
+            quiet &= end.link.arm();
+        }
+        quiet
     }
 
     /// Says that the worker is awake.
@@ -315,9 +320,9 @@ mod tests {
     use super::*;
     use madplane_port::datagram::pair::{Faults, PairEnd, pair};
 
-    fn end(transport: PairEnd, number: u16) -> Box<PlaneLink> {
+    fn end(transport: PairEnd, number: u16) -> PlaneLink {
         let own = declared(LinkOffer { want: 2, ..LinkOffer::default() }, 7, 1);
-        Box::new(PlaneLink { number, node: 3, port: 4, link: Link::new(Box::new(transport), 1, own) })
+        PlaneLink { number, node: 3, port: 4, link: Link::new(Box::new(transport), 1, own) }
     }
 
     fn meet(one: &mut Links, other: &mut Links) -> Vec<PeerEvent> {

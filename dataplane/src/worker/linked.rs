@@ -74,7 +74,7 @@ impl Worker {
             return Report::Unknown;
         };
         let link = Link::new(transport, unix_ns(), declared(offer, node_guid, port));
-        self.egress.links.add(Box::new(PlaneLink { number, node, port, link }));
+        self.egress.links.add(PlaneLink { number, node, port, link });
         Report::Done(None)
     }
 
@@ -84,6 +84,6 @@ impl Worker {
             sleeper.forget(waker);
         }
         self.shard.detach_external(now_ns, end.node, end.port, &mut self.egress);
-        Report::Unlinked(end)
+        Report::Unlinked(Box::new(end))
     }
 }

@@ -15,7 +15,7 @@
 //! | 32..40 | MADs received from the other end |
 //! | 40.. | MAD: envelope (52) and MAD (256); keep-alive: [`Declared`] and clock (48) |
 
-use madplane_shm::message::{Envelope, MAD_LEN, MadMessage};
+use madplane_shm::message::{MAD_LEN, MadMessage};
 
 use super::{Declared, Offer};
 use crate::datagram::MAX_FRAME;
@@ -305,6 +305,7 @@ pub fn fuzz_frame(bytes: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use madplane_shm::message::Envelope;
 
     fn header() -> Header {
         Header { from: 0x1122_3344_5566_7788, to: 9, sequence: 10, received: 11 }
