@@ -85,7 +85,7 @@ impl LinkList {
         let former = LinkSpec::load(&self.path)?;
         let mut list = former.clone();
         match action {
-            LinkAction::Add(spec) => match list.iter_mut().find(|other| other.at == spec.at) {
+            LinkAction::Add(spec) => match list.iter().find(|other| other.at == spec.at) {
                 Some(other) => return Err(format!("{} has a link already: {other}", spec.at)),
                 None if list.len() >= MAX_LINKS => {
                     return Err(format!("a plane has at most {MAX_LINKS} links to others"));

@@ -51,13 +51,13 @@ struct Cut {
 
 impl Text for Cut {
     fn text(&self) -> String {
-        let mut out = format!("{} cut\n", count(self.cut_links, "link"));
+        let mut out = format!("{} cut\n", count(self.cut_links as u64, "link"));
         for part in &self.parts {
             out.push_str(&format!(
                 "{}: {}, {}, {} to other parts in {}\n",
                 part.fabric.display(),
-                count(part.nodes, "node"),
-                count(part.links, "link"),
+                count(part.nodes as u64, "node"),
+                count(part.links as u64, "link"),
                 part.cut_links,
                 part.links_file.display()
             ));
