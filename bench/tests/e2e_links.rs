@@ -1,6 +1,6 @@
 //! A fabric cut into parts, a plane for each, joined over QUIC: stock tools see the whole one, whatever dies and comes back.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 mod support;
 

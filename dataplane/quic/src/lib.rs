@@ -150,8 +150,9 @@ impl Service {
         let fail = |source| OpenError::Socket { local: options.local, source };
         let socket = UdpSocket::bind(options.local).map_err(fail)?;
         socket.set_nonblocking(true).map_err(fail)?;
-        let (worker, watch, service) = rings::rings().map_err(|errno| OpenError::Start(errno.into()))?;
-        let task = task::Task::new(options, &credentials, socket, service)?;
+        let (worker, watch, service, hears) =
+            rings::rings().map_err(|errno| OpenError::Start(errno.into()))?;
+        let task = task::Task::new(options, &credentials, socket, service, hears);
         let orders = self.orders.as_ref().ok_or(OpenError::Ended)?;
         orders.send(task).map_err(|_| OpenError::Ended)?;
         Ok((worker, watch))

@@ -10,7 +10,7 @@
 //!
 //! A frame that finds the ring full is lost: outwards [`Datagrams::send`] says so, inwards it is counted.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use madplane_port::datagram::{Carrier, Datagrams, MAX_FRAME, Mishaps};
@@ -110,10 +110,12 @@ impl std::fmt::Debug for QuicDatagrams {
     }
 }
 
-/// Makes both ends.
-pub(crate) fn rings() -> Result<(QuicDatagrams, Watch, ServiceEnd), rustix::io::Errno> {
+/// Makes both ends; the service hears at the descriptor that it is rung.
+pub(crate) fn rings() -> Result<(QuicDatagrams, Watch, ServiceEnd, OwnedFd), rustix::io::Errno> {
     let (out_producer, out_consumer) = HeapRb::new(DEPTH).split();
     let (in_producer, in_consumer) = HeapRb::new(DEPTH).split();
+    // a pipe: the runtime knows how to wait for one
+    let (rings_service, hears) = Doorbell::one_way()?;
     let shared = Arc::new(Shared {
         carrier: AtomicU32::new(DOWN),
         oversized: AtomicU64::new(0),
@@ -121,12 +123,12 @@ pub(crate) fn rings() -> Result<(QuicDatagrams, Watch, ServiceEnd), rustix::io::
         refused_peers: AtomicU64::new(0),
         worker_gone: AtomicU32::new(0),
         worker: (SleepFlag::default(), Doorbell::create()?),
-        service: (SleepFlag::default(), Doorbell::create()?),
+        service: (SleepFlag::default(), rings_service),
         text: Mutex::new("starting".to_owned()),
     });
     let worker = QuicDatagrams { shared: shared.clone(), out: out_producer, into: in_consumer, given: false };
     let service = ServiceEnd { shared: shared.clone(), out: out_consumer, into: in_producer };
-    Ok((worker, Watch(shared), service))
+    Ok((worker, Watch(shared), service, hears))
 }
 
 impl ServiceEnd {
@@ -222,7 +224,7 @@ mod tests {
 
     #[test]
     fn a_frame_goes_each_way_and_what_does_not_fit_is_told_or_counted() {
-        let (mut worker, watch, mut service) = rings().unwrap();
+        let (mut worker, watch, mut service, _hears) = rings().unwrap();
         let mut into = [0xa5; MAX_FRAME];
         assert_eq!(worker.receive(&mut into), None);
         service.give(b"hello");
@@ -244,7 +246,7 @@ mod tests {
 
     #[test]
     fn who_sleeps_is_rung_once_and_only_then() {
-        let (mut worker, _watch, mut service) = rings().unwrap();
+        let (mut worker, _watch, mut service, _hears) = rings().unwrap();
         assert!(worker.arm());
         service.give(b"x");
         service.give(b"y");

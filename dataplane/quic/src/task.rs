@@ -4,20 +4,20 @@
 //! gone. What cannot be sent is lost, as datagrams are.
 
 use std::net::UdpSocket;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use madplane_shm::sync::Ordering;
 use quinn::{ClientConfig, Connection, ConnectionError, Endpoint, EndpointConfig, IdleTimeout, ServerConfig};
 use quinn::{TokioRuntime, TransportConfig};
-use tokio::io::unix::AsyncFd;
+use tokio::net::unix::pipe::Receiver;
 use tokio::sync::mpsc;
 
+use crate::QuicOptions;
 use crate::credentials::Credentials;
 use crate::dial::Pace;
 use crate::rings::ServiceEnd;
-use crate::{OpenError, QuicOptions};
 
 /// A connection that is silent this long is over; links send every 100 ms.
 const IDLE: Duration = Duration::from_millis(1500);
@@ -35,7 +35,7 @@ pub(crate) struct Task {
     server: ServerConfig,
     socket: UdpSocket,
     end: ServiceEnd,
-    bell: OwnedFd,
+    hears: OwnedFd,
 }
 
 fn transport() -> Arc<TransportConfig> {
@@ -56,22 +56,22 @@ impl Task {
         credentials: &Credentials,
         socket: UdpSocket,
         end: ServiceEnd,
-    ) -> Result<Self, OpenError> {
+        hears: OwnedFd,
+    ) -> Self {
         let mut client = ClientConfig::new(credentials.client.clone());
         client.transport_config(transport());
         let mut server = ServerConfig::with_crypto(credentials.server.clone());
         server.transport_config(transport());
-        let bell = end.shared.service.1.as_fd().try_clone_to_owned().map_err(OpenError::Start)?;
-        Ok(Self { options, client, server, socket, end, bell })
+        Self { options, client, server, socket, end, hears }
     }
 
     /// Runs until the worker gives the link up.
     pub(crate) async fn run(self) {
-        let Self { options, client, server, socket, mut end, bell } = self;
+        let Self { options, client, server, socket, mut end, hears } = self;
         let shared = end.shared.clone();
         let runtime = Arc::new(TokioRuntime);
         let made = Endpoint::new(EndpointConfig::default(), Some(server), socket, runtime);
-        let (endpoint, bell) = match (made, AsyncFd::new(bell)) {
+        let (endpoint, bell) = match (made, Receiver::from_owned_fd(hears)) {
             (Ok(endpoint), Ok(bell)) => (endpoint, bell),
             (Err(error), _) | (_, Err(error)) => {
                 shared.set(false, format!("unavailable, because {error}"));
@@ -162,7 +162,7 @@ async fn listen(endpoint: Endpoint, came: mpsc::Sender<Connection>, shared: Arc<
 }
 
 /// Throws away what the worker sends while there is no connection; returns when the worker is gone.
-async fn discard(end: &mut ServiceEnd, bell: &AsyncFd<OwnedFd>) {
+async fn discard(end: &mut ServiceEnd, bell: &Receiver) {
     while !end.shared.worker_is_gone() {
         while end.next().is_some() {}
         rung(end, bell).await;
@@ -170,13 +170,13 @@ async fn discard(end: &mut ServiceEnd, bell: &AsyncFd<OwnedFd>) {
 }
 
 /// Waits until the worker has sent something or is gone.
-async fn rung(end: &ServiceEnd, bell: &AsyncFd<OwnedFd>) {
+async fn rung(end: &ServiceEnd, bell: &Receiver) {
     end.shared.service.0.raise();
     if !end.is_waiting() && !end.shared.worker_is_gone() {
         match bell.readable().await {
-            Ok(mut ready) => {
-                ready.clear_ready();
-                end.shared.service.1.take();
+            Ok(()) => {
+                let mut rings = [0; 512];
+                let _ = bell.try_read(&mut rings);
             }
             // without its bell the link still works, slowly
             Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
@@ -190,7 +190,7 @@ async fn serve(
     mut connection: Connection,
     calls: &mut mpsc::Receiver<Connection>,
     end: &mut ServiceEnd,
-    bell: &AsyncFd<OwnedFd>,
+    bell: &Receiver,
 ) -> String {
     end.shared.set(true, format!("connected to {}", connection.remote_address()));
     loop {
