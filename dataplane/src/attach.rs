@@ -125,6 +125,8 @@ pub struct Housekeeping {
     links: Vec<Option<links::Held>>,
     /// How often each was seen to come up and go down.
     links_seen: Vec<(u64, u64)>,
+    /// When to try again what could not be opened.
+    links_again: Option<Instant>,
     /// What links are made on.
     transports: Transports,
     /// The last complaint about the table, so that it is made once.
@@ -207,6 +209,7 @@ impl Housekeeping {
             looked_at_cores: Instant::now(),
             links: links::none(),
             links_seen: vec![(0, 0); MAX_LINKS],
+            links_again: None,
             transports: Transports::default(),
             table_complaint: String::new(),
         })

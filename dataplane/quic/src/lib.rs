@@ -18,9 +18,11 @@ mod dial;
 pub mod rings;
 mod task;
 
+use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
 
@@ -31,6 +33,9 @@ use rings::{QuicDatagrams, Watch};
 pub const ALPN: &[u8] = b"madplane/1";
 /// The name that certificates of planes bear besides their own.
 pub const COMMON_NAME: &str = "madplane";
+
+/// Longest time for which the socket of a link that was taken away is waited for.
+const GOODBYE: Duration = Duration::from_millis(800);
 
 /// What a link over QUIC needs to know.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -109,6 +114,19 @@ impl QuicOptions {
     }
 }
 
+/// A socket of one's own. That of a link which was taken away just now lives until it has said goodbye.
+fn bind(local: SocketAddr) -> std::io::Result<UdpSocket> {
+    let until = Instant::now() + GOODBYE;
+    loop {
+        match UdpSocket::bind(local) {
+            Err(error) if error.kind() == ErrorKind::AddrInUse && Instant::now() < until => {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            other => return other,
+        }
+    }
+}
+
 fn resolve(text: &str) -> Result<SocketAddr, OpenError> {
     let fail = || OpenError::Address(text.to_owned());
     text.to_socket_addrs().map_err(|_| fail())?.next().ok_or_else(fail)
@@ -141,14 +159,15 @@ impl Service {
         Ok(Self { orders: Some(orders), thread: Some(thread) })
     }
 
-    /// Opens a link's transport. The connection is made, and made again, by itself; credentials are read now.
+    /// Opens a link's transport. The connection is made, and made again, by itself; credentials are read now. Waits a little for
+    /// a socket that a former link has not let go yet.
     ///
     /// # Errors
     /// [`OpenError`], if there will never be a connection.
     pub fn open(&self, options: QuicOptions) -> Result<(QuicDatagrams, Watch), OpenError> {
         let credentials = Credentials::load(Path::new(&options.credentials))?;
         let fail = |source| OpenError::Socket { local: options.local, source };
-        let socket = UdpSocket::bind(options.local).map_err(fail)?;
+        let socket = bind(options.local).map_err(fail)?;
         socket.set_nonblocking(true).map_err(fail)?;
         let (worker, watch, service, hears) =
             rings::rings().map_err(|errno| OpenError::Start(errno.into()))?;

@@ -4,8 +4,11 @@
 //! port the first counts. Control says when the file has changed; then what is no longer wanted goes, and what is new comes. A link
 //! that is wanted in the same words stays as it is.
 
+use std::time::{Duration, Instant};
+
 use madplane_engine::NodeId;
 use madplane_shm::links::LinkSpec;
+use madplane_shm::process::unix_ns;
 use madplane_shm::status::MAX_LINKS;
 use madplane_shm::sync::Ordering;
 
@@ -13,6 +16,9 @@ use super::Housekeeping;
 use crate::links::open::Describe;
 use crate::orders::{Order, Report};
 use crate::worker::NewLink;
+
+/// Time until a link that could not be opened is tried again.
+const TRY_AGAIN: Duration = Duration::from_secs(5);
 
 /// A link that a worker serves.
 pub(super) struct Held {
@@ -77,6 +83,8 @@ impl Housekeeping {
                 wrong.push(WrongLink { at: spec.at, text });
             }
         }
+        // an address or a file may come later
+        self.links_again = (!wrong.is_empty()).then(|| Instant::now() + TRY_AGAIN);
         if wrong.is_empty() { Ok(()) } else { Err(wrong) }
     }
 
@@ -174,8 +182,14 @@ impl Housekeeping {
         }
     }
 
-    /// Writes into the log, and tells control, which links have come up or gone down.
+    /// Tries again what could not be opened; writes into the log, and tells control, which links have come up or gone down.
     pub(super) fn watch_links(&mut self) {
+        if self.links_again.is_some_and(|at| at <= Instant::now()) {
+            // what is wrong has been said, and is counted
+            for wrong in self.apply_links().err().unwrap_or_default() {
+                self.status.record_error(&wrong.to_string(), unix_ns());
+            }
+        }
         for number in 0..self.links.len() {
             let Some(held) = &self.links[number] else { continue };
             let record = self.status.link(number);
