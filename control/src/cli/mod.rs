@@ -155,7 +155,7 @@ pub(crate) struct UpArgs {
     /// What tunes them, NAME=VALUE each (see madctl tune --help).
     #[arg(long, value_name = "NAME=VALUE", num_args = 1..)]
     tune: Vec<String>,
-    /// File with sections [moderation] and [lcore]; what is said here goes before it.
+    /// File with sections [moderation], [lcore] and [[link]]; what is said here goes before it.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Workers never poll in vain, whatever the mode: others need their cores.

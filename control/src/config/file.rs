@@ -7,11 +7,18 @@
 //!
 //! [lcore]
 //! cores = "1"
+//!
+//! [[link]]
+//! at = "leaf-1:5"
+//! via = "quic:192.0.2.1:7471"
+//! peer = "192.0.2.2:7471"
+//! credentials = "/etc/madplane/part-0"
 //! ```
 //! `[moderation]` holds the parameters of [`madplane_shm::tuning`] by any of their names.
 
 use std::path::Path;
 
+use madplane_shm::links::LinkSpec;
 use madplane_shm::tuning::TuningPatch;
 use serde::Deserialize;
 
@@ -24,6 +31,7 @@ pub(super) struct File {
     pub(super) cores: Option<String>,
     pub(super) workers: Option<u32>,
     pub(super) overprovisioned: bool,
+    pub(super) links: Vec<LinkSpec>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -33,6 +41,18 @@ struct RawFile {
     moderation: toml::Table,
     #[serde(default)]
     lcore: Lcore,
+    #[serde(default)]
+    link: Vec<Link>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Link {
+    at: String,
+    via: String,
+    peer: String,
+    #[serde(default)]
+    credentials: String,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -55,7 +75,7 @@ pub(super) fn read(path: &Path) -> Result<File, ConfigError> {
 }
 
 fn parse(text: &str) -> Result<File, String> {
-    let RawFile { moderation, lcore } = toml::from_str(text).map_err(|error| {
+    let RawFile { moderation, lcore, link } = toml::from_str(text).map_err(|error| {
         let line =
             error.span().map_or(0, |span| text[..span.start.min(text.len())].matches('\n').count() + 1);
         format!("line {line}: {}", error.message().replace('\n', " "))
@@ -69,7 +89,14 @@ fn parse(text: &str) -> Result<File, String> {
         .collect();
     let tuning = TuningPatch::parse(words.iter().map(String::as_str)).map_err(|error| error.to_string())?;
     let Lcore { cores, workers, overprovisioned } = lcore;
-    Ok(File { tuning, cores, workers, overprovisioned })
+    let links = link
+        .into_iter()
+        .map(|Link { at, via, peer, credentials }| {
+            let line = LinkSpec { at, via, peer, credentials }.to_string();
+            LinkSpec::parse(&line).map_err(|error| error.to_string())
+        })
+        .collect::<Result<_, _>>()?;
+    Ok(File { tuning, cores, workers, overprovisioned, links })
 }
 
 #[cfg(test)]
@@ -86,11 +113,23 @@ mod tests {
     }
 
     #[test]
+    fn a_file_names_links_to_other_planes() {
+        let text = "[[link]]\nat = \"a b:1\"\nvia = \"quic:h:1\"\npeer = \"i:2\"\n[[link]]\nat = \"c:2\"\nvia = \"q\"\n\
+                    peer = \"p\"\ncredentials = \"/d\"\n";
+        let links = parse(text).unwrap().links;
+        let lines: Vec<String> = links.iter().map(ToString::to_string).collect();
+        assert_eq!(lines, ["a b:1 via=quic:h:1 peer=i:2", "c:2 via=q peer=p credentials=/d"]);
+        let error = parse("[[link]]\nat = \"a:1\"\nvia = \"\"\npeer = \"p\"").unwrap_err();
+        assert!(error.contains("via= is missing"), "{error}");
+    }
+
+    #[test]
     fn what_is_wrong_is_said_in_one_line() {
         for (text, expected) in [
             ("[moderation]\nmode = \"pol\"", "did you mean poll?"),
             ("[moderation]\nburst = -1", "from 1 to 256"),
             ("[moderation]\nburst = [1]", "from 1 to 256"),
+            ("[[link]]\nat = \"a:1\"", "missing field `via`"),
             ("[moderaton]\n", "line 1: unknown field"),
             ("[lcore]\ncorse = \"1\"", "line 2: unknown field"),
             ("[lcore]\nworkers = 1\nworkers = 2", "line 3"),
