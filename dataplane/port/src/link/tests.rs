@@ -282,3 +282,45 @@ fn random_bytes_do_no_harm() {
         fuzz_link(&bytes);
     }
 }
+
+#[test]
+fn an_outage_that_only_one_end_noticed_is_an_outage_at_both() {
+    let (one, other) = pair(4096, Faults::default()).unwrap();
+    let cutters = [one.cutter(), other.cutter()];
+    let mut bed = Bed::of([end(one, 1000), end(other, 2000)]);
+    bed.run(10);
+    bed.take_events();
+    // the first hears nothing any more, and when it says so, that is lost as well
+    cutters[1](true);
+    bed.run(DEAD_NS / MS - 20);
+    cutters[0](true);
+    bed.run(120);
+    assert_eq!(bed.take_events(), [vec![Unplugged], vec![]], "the second has heard it until just now");
+    cutters[0](false);
+    cutters[1](false);
+    bed.run(250);
+    assert_eq!(bed.take_events(), [vec![Plugged(offer(3))], vec![Unplugged, Plugged(offer(3))]]);
+}
+
+#[test]
+fn an_outage_between_two_looks_is_not_overlooked() {
+    let (mut raw, wire) = pair(64, Faults::default()).unwrap();
+    let mut link = end(wire, 1000);
+    let mut say = |tos: &[u64]| {
+        for to in tos {
+            let header = Header { from: 50, to: *to, sequence: 0, received: 0 };
+            let mut bytes = [0; MAX_FRAME];
+            let own = Declared { plugged: true, ..Declared::default() };
+            let length = frame::write_keep_alive(&header, &own, &Clock::default(), &mut bytes);
+            assert!(raw.send(&bytes[..length]));
+        }
+        link.rx_burst(&mut [numbered(0); 8]);
+        link.tick(1);
+        std::iter::from_fn(|| link.next_event()).collect::<Vec<_>>()
+    };
+    let up = Plugged(Offer::default());
+    assert_eq!(say(&[1000]), [up]);
+    assert_eq!(say(&[1000, 1000]), []);
+    assert_eq!(say(&[0, 1000]), [Unplugged, up]);
+    assert_eq!(say(&[0]), [Unplugged]);
+}
