@@ -272,7 +272,10 @@ fn who_has_no_certificate_of_the_authority_never_comes_in_and_is_counted() {
 fn a_peer_of_another_name_is_refused_by_who_calls() {
     let authority = Authority::new();
     let service = Service::start().unwrap();
-    let [a, b] = [free_address(), free_address()];
+    let mut addresses = [free_address(), free_address()];
+    // the first calls
+    addresses.sort_unstable();
+    let [a, b] = addresses;
     let directory = authority.plane("a");
     let directory = directory.to_str().unwrap();
     for (name, welcome) in [("b", true), ("c", false)] {
@@ -284,7 +287,7 @@ fn a_peer_of_another_name_is_refused_by_who_calls() {
         let (other, _) = service.open(other.unwrap()).unwrap();
         if welcome {
             wait("connected", || one.carrier() == Carrier::Up && other.carrier() == Carrier::Up);
-        } else if a < b {
+        } else {
             wait("refused", || one.mishaps().refused_peers > 0);
             assert!(watch.text().contains(&b.to_string()), "{}", watch.text());
         }
