@@ -318,7 +318,7 @@ impl Relay {
             let (to, stop) = (to.to_owned(), stop.clone());
             println!("relay to {to}: seed {seed}");
             threads.push(std::thread::spawn(move || {
-                let mut random = seed * 0x9e37_79b9_7f4a_7c15_u64;
+                let mut random = 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(seed);
                 let mut packet = [0; 2048];
                 while !stop.load(Ordering::Relaxed) {
                     let Ok(length) = hears.recv(&mut packet) else { continue };
