@@ -42,6 +42,12 @@ fn slots_that_were_found_interesting() {
 }
 
 #[test]
+fn frames_of_links_that_were_found_interesting() {
+    replay("link", madplane_port::link::frame::fuzz_frame);
+    replay("link", madplane_port::link::fuzz_link);
+}
+
+#[test]
 fn topologies_that_were_found_interesting() {
     replay("topology", madplane_topology::fuzz_parse);
 }

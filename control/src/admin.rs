@@ -10,6 +10,8 @@
 //! | `control.ping` | none | `{}`: nothing is done | anyone |
 //! | `plane.ping` | none | [`Done`] | anyone |
 //! | `links.down`, `links.up` | `port`: NODE:PORT | [`Done`] | root, or the user of madctld |
+//! | `links.add` | `link`: as in [`madplane_shm::links`] | [`Done`] | root, or the user of madctld |
+//! | `links.del` | `port`: NODE:PORT as it was added | [`Done`] | root, or the user of madctld |
 //! | `nodes.reboot` | `node`: NODE | [`Done`] | root, or the user of madctld |
 //! | `sessions.bind` | `session`: number, `path`: ports or none, `on_broken` | [`Done`] | root, or the user of madctld |
 //! | `routes...` | see [`crate::admin_routes`] | | |
@@ -27,6 +29,7 @@ use serde_json::Value;
 use crate::admin_routes::{self, RouteAction};
 use crate::admin_tenants::{self, TenantAction};
 use crate::admin_tuning::{self, TuningAction};
+use crate::link_list::{self, LinkAction};
 use crate::nearest;
 use crate::routes::OnBroken;
 use crate::routes::spec::check_path;
@@ -68,6 +71,8 @@ pub enum Action {
         /// Drop what a broken path cannot carry.
         drop_broken: bool,
     },
+    /// Change the list of links to other planes.
+    Links(LinkAction),
     /// Look at or change the route table.
     Routes(RouteAction),
     /// Look at or change the tenants.
@@ -175,6 +180,10 @@ fn understand(cmd: &str, args: Value) -> Result<Action, String> {
             }
             plane(op::SET_LINK, u32::from(cmd == "links.up"), port, true)
         }
+        "links.add" | "links.del" => match link_list::understand(cmd, &args) {
+            Some(action) => action.map(Action::Links),
+            None => Err(unknown(cmd)),
+        },
         "nodes.reboot" => {
             let NodeArgs { node } = arguments(cmd, args)?;
             check_selector(&node)?;
@@ -207,6 +216,7 @@ fn understand(cmd: &str, args: Value) -> Result<Action, String> {
 fn unknown(cmd: &str) -> String {
     let known = COMMANDS
         .into_iter()
+        .chain(link_list::COMMANDS)
         .chain(admin_routes::COMMANDS)
         .chain(admin_tenants::COMMANDS)
         .chain(admin_tuning::COMMANDS);

@@ -219,6 +219,9 @@ impl TryFrom<RawUpOptions> for UpOptions {
         for word in tuning.to_string().split_whitespace() {
             option("--tune", Some(word.into()));
         }
+        for link in file.links {
+            option("--link", Some(link.to_string().into()));
+        }
         for (flag, set) in
             [("--no-huge", raw.no_huge), ("--strict", raw.strict), ("--overprovisioned", raw.overprovisioned)]
         {

@@ -19,6 +19,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use madplane_shm::command::{Command, Event, ask, event};
+use madplane_shm::links::LinkSpec;
 use madplane_shm::paths::PlanePaths;
 use rustix::fs::inotify;
 use serde_json::Value;
@@ -27,6 +28,7 @@ use tracing::{debug, info, warn};
 use crate::admin::{self, Action, ControlStatus, Done};
 use crate::admin_peer::{AdminPeer, PeerState};
 use crate::answer::Answer;
+use crate::link_list::LinkList;
 use crate::plane_link::{Change, LinkSources, PlaneLink};
 use crate::poller::{Interest, Poller, Ready};
 use crate::publish::Capacities;
@@ -85,6 +87,8 @@ struct UnderWay {
     peer: u64,
     id: Value,
     until: Instant,
+    /// The list of links to go back to if the plane refuses.
+    undo: Option<Vec<LinkSpec>>,
 }
 
 /// What the start of the daemon is waiting for.
@@ -108,6 +112,7 @@ pub struct Reactor {
     directory: Option<OwnedFd>,
     link: PlaneLink,
     routes: RouteDesk,
+    links: LinkList,
     peers: BTreeMap<u64, AdminPeer>,
     next_peer: u64,
     under_way: HashMap<u64, UnderWay>,
@@ -160,6 +165,7 @@ impl Reactor {
         sources.into_iter().collect::<io::Result<()>>().map_err(system("epoll".to_owned()))?;
         let link_sources = LinkSources { socket: PLANE_SOCKET, event_bell: EVENT_BELL };
         Ok(Self {
+            links: LinkList::new(&paths),
             link: PlaneLink::new(paths.clone(), link_sources, Instant::now()),
             paths,
             routes,
@@ -336,6 +342,11 @@ impl Reactor {
             return;
         };
         let text = done.text();
+        if let Some(former) = command.undo.as_ref().filter(|_| done.status != 0)
+            && let Err(error) = self.links.store(former)
+        {
+            warn!(error, "the list of links cannot be written");
+        }
         let reply = if done.status == 0 {
             let node_guid = format!("{:#018x}", done.node_guid);
             Answer::done(&command.id, &Done { node_guid, port: done.port, text })
@@ -473,7 +484,7 @@ impl Reactor {
             Action::Ping => return Some(Answer::done(&id, &serde_json::json!({}))),
             Action::Status => return Some(Answer::done(&id, &self.status())),
             Action::Plane { changes, .. } => *changes,
-            Action::Bind { .. } => true,
+            Action::Bind { .. } | Action::Links(_) => true,
             Action::Routes(action) => action.changes(),
             Action::Tenants(action) => action.changes(),
             Action::Tuning(_) => true,
@@ -488,12 +499,28 @@ impl Reactor {
             ));
         }
         let number = self.next_command;
+        let mut undo = None;
         let command = match action {
             Action::Plane { kind, value, selector, .. } => {
                 let command = Command::about(number, kind, value, &selector);
                 let Some(command) = command else {
                     return Some(Answer::failed(id, "the name of a node is longer than 192 bytes"));
                 };
+                command
+            }
+            Action::Links(action) => {
+                let former = match self.links.change(&action) {
+                    Ok(former) => former,
+                    Err(error) => return Some(Answer::failed(id, error)),
+                };
+                if !self.link.is_connected() {
+                    let text = "the plane is away; it will see to it when it starts".to_owned();
+                    return Some(Answer::done(&id, &Done { node_guid: String::new(), port: 0, text }));
+                }
+                let Some(command) = Command::about(number, ask::LINKS_CHANGED, 0, action.at()) else {
+                    return Some(Answer::failed(id, "the name of a port is longer than 192 bytes"));
+                };
+                undo = Some(former);
                 command
             }
             Action::Bind { session, path, drop_broken } => {
@@ -522,7 +549,7 @@ impl Reactor {
             return Some(Answer::failed(id, error.to_string()));
         }
         self.next_command += 1;
-        self.under_way.insert(number, UnderWay { peer, id, until: now + COMMAND_WITHIN });
+        self.under_way.insert(number, UnderWay { peer, id, until: now + COMMAND_WITHIN, undo });
         if let Some(peer) = self.peers.get_mut(&peer) {
             peer.command_given();
         }
@@ -596,6 +623,7 @@ fn log_event(told: &Event) {
         event::SESSION_OPENED => debug!(session = value, text = told.text(), "session opened"),
         event::SESSION_CLOSED => debug!(session = value, text = told.text(), "session closed"),
         event::PORT_CHANGED => debug!(node = guid, port, state = value, "port changed"),
+        event::LINK => info!(node = guid, port, up = value, "{}", told.text()),
         event::TRAP => debug!(node = guid, port, trap = value, "trap"),
         other => debug!(kind = other, node = guid, port, value, "event of an unknown kind"),
     }

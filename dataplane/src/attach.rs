@@ -6,6 +6,7 @@
 
 mod binding;
 mod connections;
+mod links;
 mod placement;
 mod requests;
 mod routes;
@@ -23,7 +24,7 @@ use madplane_shm::doorbell::Doorbell;
 use madplane_shm::header::Incarnation;
 use madplane_shm::route_counters::RouteCounters;
 use madplane_shm::session::{SharedConsumer, SharedProducer};
-use madplane_shm::status::{MAX_SESSIONS, Status};
+use madplane_shm::status::{MAX_LINKS, MAX_SESSIONS, Status};
 use madplane_shm::sync::Ordering;
 use madplane_shm::table::snapshot::TableReader;
 use madplane_topology::{NodeKind, PortRef, Topology};
@@ -33,6 +34,7 @@ use rustix::io::Errno;
 use crate::acl::Membership;
 use crate::config::Config;
 use crate::cores::Cores;
+use crate::links::open::Transports;
 use crate::memory::{Portion, SessionMemory};
 use crate::notices::{Digest, NoticeDesk};
 use crate::orders::{Order, OrderDesk, Report};
@@ -125,6 +127,14 @@ pub struct Housekeeping {
     /// Where the workers are.
     cores: Cores,
     looked_at_cores: Instant,
+    /// Links to other planes, by number.
+    links: Vec<Option<links::Held>>,
+    /// How often each was seen to come up and go down.
+    links_seen: Vec<(u64, u64)>,
+    /// When to try again what could not be opened.
+    links_again: Option<Instant>,
+    /// What links are made on.
+    transports: Transports,
     /// The last complaint about the table, so that it is made once.
     table_complaint: String,
 }
@@ -208,6 +218,10 @@ impl Housekeeping {
             table: None,
             cores,
             looked_at_cores: Instant::now(),
+            links: links::none(),
+            links_seen: vec![(0, 0); MAX_LINKS],
+            links_again: None,
+            transports: Transports::default(),
             table_complaint: String::new(),
         })
     }
@@ -225,6 +239,8 @@ impl Housekeeping {
             self.show_tenants();
             self.read_notices();
             self.look_at_cores();
+            self.show_links();
+            self.watch_links();
             events.clear();
             match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), Some(&HEARTBEAT)) {
                 Ok(_) | Err(Errno::INTR) => {}

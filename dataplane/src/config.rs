@@ -8,6 +8,7 @@ use std::path::PathBuf;
 
 use madplane_port::machine::{self, CoreError, CorePlan};
 use madplane_port::pool::Source;
+use madplane_shm::links::{LinkSpec, LinkSpecError};
 use madplane_shm::map::{self, HUGE_PAGE_BYTES};
 use madplane_shm::paths::{NameError, PlanePaths};
 use madplane_shm::session::{DEFAULT_SLOTS, MAX_SLOTS};
@@ -47,6 +48,8 @@ pub struct RawConfig {
     pub mode: Option<String>,
     /// What tunes them, NAME=VALUE each.
     pub tune: Vec<String>,
+    /// Links to other planes, each `NODE:PORT via=TRANSPORT:LOCAL peer=ADDRESS [credentials=DIRECTORY]`.
+    pub links: Vec<String>,
     /// Workers never poll in vain, whatever the mode: others need their cores.
     pub overprovisioned: bool,
 }
@@ -86,6 +89,7 @@ pub struct Config {
     tuning: Tuning,
     overprovisioned: bool,
     takes_all: bool,
+    links: Vec<LinkSpec>,
 }
 
 /// Why a configuration is not valid.
@@ -122,6 +126,14 @@ pub enum ConfigError {
     /// The tuning is not one.
     #[error(transparent)]
     Tuning(#[from] TuningError),
+    /// A link is not one.
+    #[error("--link {line:?}: {source}")]
+    Link {
+        /// What was asked for.
+        line: String,
+        /// What is wrong with it.
+        source: LinkSpecError,
+    },
     /// Slots are not a power of two, or too many or too few.
     #[error("{0} session slots are not possible, use a power of two from 64 to {MAX_SLOTS}")]
     Slots(u64),
@@ -150,6 +162,11 @@ impl TryFrom<RawConfig> for Config {
         }
         let huge_pages = huge_pages(raw.no_huge, raw.huge_dir)?;
         let tuning = tuning(raw.mode.as_deref(), &raw.tune)?;
+        let link = |line: String| match LinkSpec::parse(&line) {
+            Ok(spec) => Ok(spec),
+            Err(source) => Err(ConfigError::Link { line, source }),
+        };
+        let links = raw.links.into_iter().map(link).collect::<Result<_, _>>()?;
         let fabric = raw.fabric.unwrap_or_else(|| DEFAULT_FABRIC.to_owned());
         let fabric = if fabric.starts_with("builtin:") {
             FabricSource::Builtin(fabric)
@@ -173,6 +190,7 @@ impl TryFrom<RawConfig> for Config {
             tuning,
             overprovisioned: raw.overprovisioned || takes_all,
             takes_all,
+            links,
         })
     }
 }
@@ -277,6 +295,11 @@ impl Config {
         self.takes_all
     }
 
+    /// Links to other planes that it begins with.
+    pub fn links(&self) -> &[LinkSpec] {
+        &self.links
+    }
+
     /// Whether a fabric file that needs repairs is refused.
     pub fn strict(&self) -> bool {
         self.strict
@@ -305,7 +328,8 @@ impl fmt::Display for Config {
             }
         }
         write!(f, " strict={}", self.strict)?;
-        write!(f, " overprovisioned={} {}", self.overprovisioned, self.tuning)
+        write!(f, " overprovisioned={} {}", self.overprovisioned, self.tuning)?;
+        self.links.iter().try_for_each(|link| write!(f, " link={link:?}", link = link.to_string()))
     }
 }
 
@@ -347,6 +371,7 @@ mod tests {
                 RawConfig { huge_dir: Some("/proc".into()), no_huge: true, ..raw() },
                 "not together with --no-huge",
             ),
+            (RawConfig { links: vec!["a:1 via=q".into()], ..raw() }, "peer= is missing"),
             (RawConfig { mode: Some("interupt".into()), ..raw() }, "did you mean interrupt?"),
             (RawConfig { tune: vec!["brst=3".into()], ..raw() }, "did you mean burst?"),
             (RawConfig { tune: vec!["burst=-3".into()], ..raw() }, "from 1 to 256"),

@@ -1,11 +1,11 @@
-//! Where packets go when they leave a shard: to a session, to another worker, or into a drop counter.
+//! Where packets go when they leave a shard: to a session, to another worker, to another plane, or into a drop counter.
 //!
 //! Implements the engine's [`Sink`]. Owned by a worker, called in the middle of the engine's loop; everything here is
 //! bounded and free of allocation, system calls wait until [`Egress::flush`].
 
 use std::sync::Arc;
 
-use madplane_engine::{Grh, NodeId, Packet, PeerEvent, Sink};
+use madplane_engine::{EXTERNAL, Grh, NodeId, Packet, PeerEvent, Sink};
 use madplane_port::MadTx;
 use madplane_shm::counters::Counter;
 use madplane_shm::drop_reason::DropReason;
@@ -16,6 +16,7 @@ use madplane_wire::Mad;
 
 use crate::acl::{Acl, Membership};
 use crate::agents::{AgentId, RequestTable};
+use crate::links::Links;
 use crate::mesh::MeshEnds;
 use crate::notices::{Notice, NoticeBox};
 use crate::sessions::SessionOut;
@@ -36,6 +37,8 @@ pub struct Egress {
     pub requests: RequestTable,
     /// Rings to and from other workers.
     pub mesh: MeshEnds,
+    /// Links to other planes.
+    pub links: Links,
     /// What this worker counts.
     pub counts: Counts,
     overflows: Vec<Overflow>,
@@ -70,6 +73,7 @@ impl Egress {
             notices,
             requests: RequestTable::default(),
             mesh,
+            links: Links::default(),
             counts: Counts::default(),
             overflows: Vec::with_capacity(OVERFLOWS_PER_CYCLE),
             route_counters: None,
@@ -119,7 +123,7 @@ impl Egress {
         if self.mesh.has_kept() {
             self.mesh.retry();
         }
-        let woken = self.mesh.wake_others();
+        let woken = self.mesh.wake_others() + self.links.flush();
         self.counts.add(Counter::DoorbellsRung, woken as u64);
     }
 
@@ -160,6 +164,14 @@ impl Egress {
     /// Takes the next overflow of this duty cycle.
     pub fn next_overflow(&mut self) -> Option<Overflow> {
         self.overflows.pop()
+    }
+
+    #[inline(never)]
+    fn leave_by_link(&mut self, shard: usize, pkt: &Packet) {
+        match self.links.send(shard, pkt) {
+            Ok(()) => self.counts.add(Counter::LinkSent, 1),
+            Err(reason) => self.counts.drop(reason),
+        }
     }
 
     fn give(&mut self, id: AgentId, pkt: &Packet) {
@@ -210,7 +222,9 @@ impl Sink for Egress {
     }
 
     fn to_shard(&mut self, shard: usize, node: NodeId, port: u8, pkt: &Packet) {
-        if self.mesh.send(shard, node, port, pkt) {
+        if shard >= EXTERNAL {
+            self.leave_by_link(shard, pkt);
+        } else if self.mesh.send(shard, node, port, pkt) {
             self.counts.add(Counter::ShardSent, 1);
         } else {
             self.counts.drop(DropReason::ShardFull);
@@ -218,7 +232,11 @@ impl Sink for Egress {
     }
 
     fn peer_event(&mut self, shard: usize, event: PeerEvent) {
-        self.mesh.send_peer_event(shard, event);
+        if shard >= EXTERNAL {
+            self.links.declare(shard, event);
+        } else {
+            self.mesh.send_peer_event(shard, event);
+        }
     }
 
     fn route_used(&mut self, index: u32, bytes: u32) {

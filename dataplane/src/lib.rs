@@ -29,6 +29,7 @@ pub mod egress;
 #[doc(hidden)]
 pub mod fuzz;
 pub mod idle;
+pub mod links;
 pub mod memory;
 pub mod mesh;
 pub mod notices;

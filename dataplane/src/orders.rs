@@ -10,9 +10,11 @@ use ringbuf::traits::{Consumer, Observer, Producer, Split};
 use ringbuf::{HeapCons, HeapProd, HeapRb};
 
 use crate::agents::{AgentId, AgentSpec, RegisterError};
+use crate::links::PlaneLink;
 use crate::route_view::RouteView;
 use crate::sessions::Session;
 use crate::sleep::WorkerBell;
+use crate::worker::NewLink;
 
 /// What a worker is asked to do.
 #[derive(Debug)]
@@ -68,6 +70,13 @@ pub enum Order {
     },
     /// Forward by this table from now on.
     Routes(Box<RouteView>),
+    /// Serve a link to another plane.
+    OpenLink(Box<NewLink>),
+    /// Serve a link no longer; it comes back in the report.
+    CloseLink {
+        /// Its number.
+        number: u16,
+    },
     /// Have a core of its own from now on, or share one.
     ShareCore(bool),
     /// Leave the duty cycle.
@@ -81,9 +90,11 @@ pub enum Report {
     Done(Option<Box<Session>>),
     /// The view of the table that is no longer needed.
     Replaced(Option<Box<RouteView>>),
+    /// The link that is no longer served.
+    Unlinked(Box<PlaneLink>),
     /// An agent was refused.
     Refused(RegisterError),
-    /// The session or agent is not there.
+    /// The session, agent or link is not there, or was not taken.
     Unknown,
 }
 

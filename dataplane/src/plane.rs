@@ -76,6 +76,9 @@ pub enum StartError {
         /// Why.
         reason: String,
     },
+    /// A link that the plane was to be started with cannot be had.
+    #[error("{0}")]
+    Link(String),
     /// A thread could not be started.
     #[error("cannot start a worker thread: {0}")]
     Thread(std::io::Error),
@@ -163,6 +166,7 @@ impl Plane {
         let mut housekeeping = Housekeeping::new(parts).map_err(StartError::Descriptor)?;
         housekeeping.show_default_place();
         housekeeping.look_for_table();
+        housekeeping.begin_links().map_err(StartError::Link)?;
         let plane = status.plane();
         plane
             .startup_ns

@@ -3,16 +3,17 @@
 //! | | who | when |
 //! |---|---|---|
 //! | up doorbell of a session | its client | it has put something into an armed ring |
+//! | waker of a link to another plane | its transport | a frame has come while it was armed |
 //! | the worker's own [`WorkerBell`] | housekeeping, other workers | an order, something in a mesh ring, the table has moved |
 //!
-//! Both are eventfds in one epoll of the worker's, edge-triggered: nobody reads them, so a wake-up costs one system call.
+//! These are eventfds in one epoll of the worker's, edge-triggered: nobody reads them, so a wake-up costs one system call.
 //! Each session has a doorbell of its own, because a client may do with it whatever it wants: it can wake the worker in vain,
 //! which it can do by sending, and nothing else. The order is always the same: arm the rings, raise the flag, look once more
 //! at everything, and only then wait, for a bounded time. A [`Sleeper`] belongs to its worker's thread; a [`WorkerBell`] may
 //! be rung by any. Not here: when to sleep ([`crate::idle`]).
 
 use std::mem::MaybeUninit;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use madplane_shm::doorbell::{Doorbell, SleepFlag};
@@ -76,13 +77,13 @@ impl Sleeper {
     ///
     /// # Errors
     /// The kernel has no memory for it, or the user watches too much already.
-    pub fn watch(&self, bell: &Doorbell) -> Result<(), Errno> {
+    pub fn watch(&self, bell: impl AsFd) -> Result<(), Errno> {
         let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
         epoll::add(&self.epoll, bell, epoll::EventData::new_u64(0), flags)
     }
 
     /// Is no longer woken by `bell`.
-    pub fn forget(&self, bell: &Doorbell) {
+    pub fn forget(&self, bell: impl AsFd) {
         let _ = epoll::delete(&self.epoll, bell);
     }
 

@@ -6,6 +6,7 @@
 //! logs or calls the system; ringing the doorbell of a client that sleeps is the one exception, at most once per sleep.
 
 mod errands;
+mod linked;
 mod rest;
 mod turns;
 
@@ -22,6 +23,7 @@ use madplane_shm::tuning::{Tuning, TuningPatch};
 use crate::acl::{Acl, Meters};
 use crate::egress::Egress;
 use crate::idle::Idle;
+use crate::links;
 use crate::mesh::MeshEnds;
 use crate::notices::{NoticeBox, notice_ring};
 use crate::orders::OrderBox;
@@ -29,6 +31,8 @@ use crate::route_view::RouteView;
 use crate::sleep::Sleeper;
 use crate::telemetry::Telemetry;
 use madplane_shm::process::monotonic_ns;
+
+pub use linked::NewLink;
 
 /// The receiving half of a session, and what is needed to check what it sends.
 #[derive(Debug)]
@@ -131,6 +135,9 @@ impl Worker {
         }
         self.egress.now_ns = now_ns;
         let mut work = self.poll_rings(now_ns);
+        if !self.egress.links.is_empty() {
+            work += self.poll_links(now_ns);
+        }
         self.mads = work;
         if let Some(order) = self.orders.take() {
             let report = self.carry_out(order, now_ns);
@@ -196,6 +203,9 @@ impl Worker {
         let (held_ns, pkts) = self.idle.moderation();
         block.moderation_us.store(held_ns / 1_000, Ordering::Relaxed);
         block.moderation_pkts.store(pkts, Ordering::Relaxed);
+        for end in self.egress.links.iter() {
+            links::show(end, status.link(usize::from(end.number)));
+        }
         for session in &self.sessions {
             let record = status.session(session.slot as usize);
             record.received.store(session.received, Ordering::Relaxed);

@@ -156,6 +156,26 @@ fn what_a_table_asked_for_ends_with_that_table() {
 }
 
 #[test]
+fn mads_over_a_link_wake_a_sleeper_at_either_end() {
+    for tune in ["mode=polling", "mode=interrupt", "mode=adaptive"] {
+        let (mut one, other) = Stand::linked(tune);
+        for depth in [1, 16] {
+            one.exchange(500, depth, PATIENCE);
+        }
+        // keep-alives go on while nobody asks, so the link is still up afterwards
+        std::thread::sleep(Duration::from_millis(1_200));
+        one.exchange(10, 1, PATIENCE);
+        let (one, other) = (one.finish(), other.finish());
+        for counts in [&one, &other] {
+            assert_eq!(counts.counter(Counter::LinkSent), 1_010, "{tune}");
+            assert_eq!(counts.counter(Counter::LinkReceived), 1_010, "{tune}");
+        }
+        // the other end may have seen this one go
+        assert_eq!(one.counter(Counter::LinkEvents), 1, "{tune}");
+    }
+}
+
+#[test]
 fn an_idle_worker_sleeps_and_shows_that_it_lives() {
     for tune in ["mode=interrupt", "mode=adaptive"] {
         let stand = Stand::start(tune, false, true);

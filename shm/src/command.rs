@@ -22,6 +22,8 @@ pub mod ask {
     pub const BIND_SESSION: u32 = 4;
     /// Wake the workers that sleep: the table has moved. Answered by housekeeping.
     pub const WAKE_WORKERS: u32 = 5;
+    /// The list of links to other planes has changed ([`crate::links`]): have those, and no others. Answered by housekeeping.
+    pub const LINKS_CHANGED: u32 = 6;
 }
 
 /// What an event reports; the number travels.
@@ -37,6 +39,8 @@ pub mod event {
     pub const PORT_CHANGED: u32 = 4;
     /// A virtual node sent a trap; `value` is its number.
     pub const TRAP: u32 = 5;
+    /// A link to another plane came up (`value` 1) or went down (0).
+    pub const LINK: u32 = 6;
 }
 
 /// One command.

@@ -77,6 +77,12 @@ counters! {
     SleepsGivenUp = 19, "sleeps_given_up";
     /// Changes of the mode, or of what it is tuned by.
     ModeChanges = 20, "mode_changes";
+    /// MADs given to links to other planes.
+    LinkSent = 21, "link_mads_sent";
+    /// MADs taken from links to other planes.
+    LinkReceived = 22, "link_mads_received";
+    /// Changes at the other end of such a link.
+    LinkEvents = 23, "link_events";
 }
 
 /// Words reserved for counters in a worker's block.
@@ -112,6 +118,9 @@ mod tests {
             "18 sleeps_moderated -",
             "19 sleeps_given_up -",
             "20 mode_changes -",
+            "21 link_mads_sent -",
+            "22 link_mads_received -",
+            "23 link_events -",
         ];
         let stage = |counter: &Counter| counter.stage().map_or("-", |stage| stage.label());
         let now = Counter::ALL.iter().map(|c| format!("{} {} {}", *c as u8, c.label(), stage(c)));

@@ -117,6 +117,12 @@ drop_reasons! {
     TenantRate = 40, "drop_tenant_rate", Acl;
     /// The tenant of the session was deleted.
     TenantGone = 41, "drop_tenant_gone", Acl;
+    /// The link to another plane is not up.
+    LinkDown = 42, "drop_link_down", Egress;
+    /// The transport of a link to another plane takes no more.
+    LinkFull = 43, "drop_link_full", Egress;
+    /// A tenant's request for a node of another plane: tenants end at their plane.
+    LinkTenant = 44, "drop_link_tenant", Egress;
 }
 
 #[cfg(test)]
@@ -169,6 +175,9 @@ mod tests {
             "39 drop_tenant_receiver_p_key pkey",
             "40 drop_tenant_rate acl",
             "41 drop_tenant_gone acl",
+            "42 drop_link_down egress",
+            "43 drop_link_full egress",
+            "44 drop_link_tenant egress",
         ];
         let now = DropReason::ALL.iter().map(|r| format!("{} {} {}", *r as u8, r.label(), r.stage().label()));
         assert_eq!(now.collect::<Vec<_>>(), published);

@@ -16,7 +16,7 @@ use crate::message::{Envelope, MadMessage};
 use crate::ring::{ITEM_BYTES, SLOT_BYTES};
 use crate::route_counters::RouteUse;
 use crate::session::{CONSUMED_AT, SLEEP_AT, SLOTS_AT};
-use crate::status::{PlaneBlock, SessionRecord, WorkerBlock};
+use crate::status::{LinkRecord, PlaneBlock, SessionRecord, WorkerBlock};
 use crate::table::tenant::TenantRecord;
 use crate::table::{BankHeader, GenerationLine, RouteRecord, TableControl};
 use crate::{LAYOUT_VERSION, handoff, status, table, tuning};
@@ -56,6 +56,9 @@ pub fn listing() -> String {
         cycles tuning mode shares_core moderation_us moderation_pkts slept_ns);
     fields!(out, SessionRecord: id pid uid port node_guid since_unix_ns received sent dropped agents worker
         program node tenant class tenant_name path_len path_on_broken path);
+    fields!(out, LinkRecord: state port node_guid peer_guid peer_port worker sent received lost repeated late
+        keep_alives_sent keep_alives_received ups downs round_trip_ns oversized overflowed refused_peers refused node spec
+        transport);
     fields!(out, ErrorRecord: count first_unix_ns last_unix_ns text);
     fields!(out, GenerationLine: generation);
     fields!(out, TableControl: capacity_routes capacity_tenants journal_at journal_words bank_at bank_bytes

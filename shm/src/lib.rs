@@ -28,6 +28,7 @@ pub mod handoff;
 pub mod header;
 pub mod latency;
 pub mod layout;
+pub mod links;
 pub mod map;
 pub mod message;
 pub mod paths;

@@ -87,6 +87,11 @@ impl PlanePaths {
         self.run.join("madctld.lock")
     }
 
+    /// The list of links to other planes, see [`crate::links`].
+    pub fn links_file(&self) -> PathBuf {
+        self.run.join("links")
+    }
+
     /// Log of a daemon started in the background.
     pub fn log_file(&self, daemon: &str) -> PathBuf {
         self.run.join(format!("{daemon}.log"))
@@ -165,6 +170,7 @@ mod tests {
                 paths.admin_socket(),
                 paths.plane_lock(),
                 paths.status_segment(),
+                paths.links_file(),
                 paths.table_segment(),
                 paths.routes_segment(),
             ]

@@ -7,6 +7,7 @@
 //! | workers | 8192 | each worker its own | [`WorkerBlock`] × [`MAX_WORKERS`] |
 //! | sessions | 139264 | housekeeping; counts by the worker | [`SessionRecord`] × [`MAX_SESSIONS`] |
 //! | errors | 532480 | housekeeping | [`ErrorRecord`] × [`MAX_ERRORS`] |
+//! | links | 548864 | housekeeping; state and counts by the worker | [`LinkRecord`] × [`MAX_LINKS`] |
 //!
 //! Every word is a relaxed atomic; words that belong together may be seen at different times. The file outlives the
 //! process, so a reader judges liveness by the heartbeat and the writer's incarnation, not by the file being there.
@@ -33,6 +34,10 @@ pub const MAX_WORKERS: usize = 16;
 pub const MAX_SESSIONS: usize = 1024;
 /// Distinct errors kept.
 pub const MAX_ERRORS: usize = 64;
+/// Most links to other planes at one time.
+pub const MAX_LINKS: usize = 64;
+/// Words reserved for what a link refuses.
+pub const REFUSAL_WORDS: usize = 16;
 /// Words reserved for drop reasons in a worker's block.
 pub const DROP_WORDS: usize = 128;
 
@@ -41,7 +46,8 @@ const PLANE_AT: usize = 4096;
 const WORKERS_AT: usize = 8192;
 const SESSIONS_AT: usize = WORKERS_AT + MAX_WORKERS * size_of::<WorkerBlock>();
 const ERRORS_AT: usize = SESSIONS_AT + MAX_SESSIONS * size_of::<SessionRecord>();
-const TOTAL_BYTES: usize = (ERRORS_AT + MAX_ERRORS * size_of::<ErrorRecord>()).next_multiple_of(4096);
+const LINKS_AT: usize = ERRORS_AT + MAX_ERRORS * size_of::<ErrorRecord>();
+const TOTAL_BYTES: usize = (LINKS_AT + MAX_LINKS * size_of::<LinkRecord>()).next_multiple_of(4096);
 
 /// States of the plane; the number is shared.
 pub mod plane_state {
@@ -220,9 +226,63 @@ impl SessionRecord {
     }
 }
 
+/// One link to another plane.
+#[derive(Debug)]
+#[repr(C, align(128))]
+pub struct LinkRecord {
+    /// How it stands plus 1: silent, one-way, pulled, up; 0 for a free record.
+    pub state: AtomicU32,
+    /// Port at this end.
+    pub port: AtomicU32,
+    /// GUID of the node at this end.
+    pub node_guid: AtomicU64,
+    /// GUID of the node at the other end, as that says; 0 while it is not heard.
+    pub peer_guid: AtomicU64,
+    /// Port at the other end, likewise.
+    pub peer_port: AtomicU32,
+    /// Worker that serves it.
+    pub worker: AtomicU32,
+    /// MADs handed to the transport.
+    pub sent: AtomicU64,
+    /// MADs taken from it.
+    pub received: AtomicU64,
+    /// MADs of the other end that did not arrive.
+    pub lost: AtomicU64,
+    /// MADs that came twice, or too late to tell.
+    pub repeated: AtomicU64,
+    /// MADs that came after a later one.
+    pub late: AtomicU64,
+    /// Keep-alives sent.
+    pub keep_alives_sent: AtomicU64,
+    /// Keep-alives understood.
+    pub keep_alives_received: AtomicU64,
+    /// Times that it came up.
+    pub ups: AtomicU64,
+    /// Times that it went down.
+    pub downs: AtomicU64,
+    /// Round trip of the last keep-alive, nanoseconds.
+    pub round_trip_ns: AtomicU64,
+    /// Frames longer than a frame can be.
+    pub oversized: AtomicU64,
+    /// Frames that came and found no room.
+    pub overflowed: AtomicU64,
+    /// Peers that could not show who they are.
+    pub refused_peers: AtomicU64,
+    /// Frames refused: truncated, oversized, magic, version, kind, session, sequence.
+    pub refused: [AtomicU64; REFUSAL_WORDS],
+    reserved: [AtomicU64; 12],
+    /// Node description at this end.
+    pub node: SharedText<8>,
+    /// How it was asked for.
+    pub spec: SharedText<40>,
+    /// How the transport stands, a line.
+    pub transport: SharedText<24>,
+}
+
 #[cfg(not(loom))]
 const _: () = {
     assert!(size_of::<PlaneBlock>() <= 4096);
+    assert!(size_of::<LinkRecord>() == 1024 && LINKS_AT == 548_864);
     assert!(size_of::<WorkerBlock>() == 8192);
     assert!(size_of::<SessionRecord>() == 384);
     assert!(SESSIONS_AT == 139_264 && ERRORS_AT == 532_480);
@@ -233,7 +293,7 @@ const _: () = {
 pub(crate) fn placement() -> String {
     format!(
         "plane {PLANE_AT} workers {WORKERS_AT} x {MAX_WORKERS} sessions {SESSIONS_AT} x {MAX_SESSIONS} errors {ERRORS_AT} x \
-         {MAX_ERRORS} total {TOTAL_BYTES}"
+         {MAX_ERRORS} links {LINKS_AT} x {MAX_LINKS} total {TOTAL_BYTES}"
     )
 }
 
@@ -340,6 +400,15 @@ impl Status {
         self.part(ERRORS_AT + index * size_of::<ErrorRecord>())
     }
 
+    /// One record of a link to another plane.
+    ///
+    /// # Panics
+    /// If `index` is not below [`MAX_LINKS`].
+    pub fn link(&self, index: usize) -> &LinkRecord {
+        assert!(index < MAX_LINKS, "link {index} of {MAX_LINKS}");
+        self.part(LINKS_AT + index * size_of::<LinkRecord>())
+    }
+
     /// Counts an error, by its text; the text of a full log goes to the last record. One thread of the writer only.
     pub fn record_error(&self, text: &str, now_unix_ns: u64) {
         errors::record((0..MAX_ERRORS).map(|index| self.error(index)), text, now_unix_ns);
@@ -400,6 +469,25 @@ mod tests {
         }
         let neighbours = [1, MAX_SESSIONS - 2].map(|at| reader.session(at).tenant_name.load());
         assert_eq!(neighbours, ["", ""]);
+    }
+
+    #[test]
+    fn a_link_shows_how_it_stands() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("status");
+        let writer = Status::create(&path, Incarnation::default()).unwrap();
+        let reader = Status::open(&path).unwrap();
+        for at in [0, MAX_LINKS - 1] {
+            writer.link(at).state.store(4, Ordering::Relaxed);
+            writer.link(at).refused[REFUSAL_WORDS - 1].store(7, Ordering::Relaxed);
+            writer.link(at).spec.store(&"x".repeat(320));
+            writer.link(at).transport.store("up");
+            let seen = reader.link(at);
+            assert_eq!((seen.state.load(Ordering::Relaxed), seen.spec.load().len()), (4, 320));
+            assert_eq!(seen.refused[REFUSAL_WORDS - 1].load(Ordering::Relaxed), 7);
+            assert_eq!(seen.transport.load(), "up");
+        }
+        assert_eq!(reader.link(1).state.load(Ordering::Relaxed), 0);
     }
 
     #[test]

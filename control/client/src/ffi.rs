@@ -203,11 +203,14 @@ impl Inner {
             "counters" => json(&self.view.counters(None, true)?),
             "errors" => json(&self.view.errors()?),
             "latency" => json(&self.view.latency()?),
+            "links" => json(&self.view.links()?),
             "routes" => json(&self.view.routes()?),
             "tenants" => json(&self.view.tenants()?),
             _ => {
-                let nouns =
-                    ["status", "workers", "sessions", "counters", "errors", "latency", "routes", "tenants"];
+                let nouns = [
+                    "status", "workers", "sessions", "counters", "errors", "latency", "links", "routes",
+                    "tenants",
+                ];
                 let hint = crate::nearest::hint(noun, nouns);
                 Err(Trouble::invalid(format!("nothing to show is called {noun:?}{hint}")))
             }

@@ -11,6 +11,7 @@
 mod counters;
 mod errors;
 mod latency;
+mod links;
 mod routes;
 mod sessions;
 mod status;
@@ -33,6 +34,7 @@ use serde::{Serialize, Serializer};
 pub use counters::{Count, Counters};
 pub use errors::{ErrorEntry, ErrorSource, Errors};
 pub use latency::{Latencies, WorkerLatency};
+pub use links::{Link, LinkState, Links, Refused};
 pub use routes::{RouteLine, RouteTable, TableWorkers};
 pub use sessions::{Session, Sessions};
 pub use status::{Control, PlaneStatus, SILENT_AFTER_NS, Worker, worker_count};
@@ -312,6 +314,15 @@ impl View {
     pub fn sessions(&mut self) -> Result<Sessions, LookError> {
         let (status, head) = self.look()?;
         Ok(Sessions::of(&status, head))
+    }
+
+    /// The links of the plane to other planes.
+    ///
+    /// # Errors
+    /// As [`View::head`].
+    pub fn links(&mut self) -> Result<Links, LookError> {
+        let (status, head) = self.look()?;
+        Ok(Links::of(&status, head))
     }
 
     /// Counters and drops, of one worker or summed over all; with `all` also those that are zero.

@@ -19,12 +19,14 @@ mod errors;
 mod fabric;
 mod latency;
 mod links;
+mod links_planes;
 mod modes;
 mod plane;
 mod routes;
 mod routes_show;
 mod run;
 mod sessions;
+mod split;
 mod status;
 mod tenants;
 
@@ -123,7 +125,7 @@ enum Noun {
     /// Distinct errors of both daemons.
     #[command(subcommand, arg_required_else_help = false)]
     Errors(ErrorsVerb),
-    /// Cables.
+    /// Cables, and links to other planes.
     #[command(subcommand, arg_required_else_help = false)]
     Links(LinksVerb),
     /// Nodes of the fabric.
@@ -153,7 +155,7 @@ pub(crate) struct UpArgs {
     /// What tunes them, NAME=VALUE each (see madctl tune --help).
     #[arg(long, value_name = "NAME=VALUE", num_args = 1..)]
     tune: Vec<String>,
-    /// File with sections [moderation] and [lcore]; what is said here goes before it.
+    /// File with sections [moderation], [lcore] and [[link]]; what is said here goes before it.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Workers never poll in vain, whatever the mode: others need their cores.
@@ -232,6 +234,8 @@ enum FabricVerb {
         #[arg(long)]
         strict: bool,
     },
+    /// Cut a fabric into parts for planes on several hosts, and say which links join them again.
+    Split(split::SplitArgs),
     /// Show the fabric of the running plane.
     Show {
         /// List the nodes.
@@ -295,6 +299,23 @@ enum LinksVerb {
         /// NODE:PORT, the node by GUID or description.
         port: String,
     },
+    /// Link a port without cable to a port of another plane; madctld keeps the link until it is taken away.
+    Add(links_planes::AddArgs),
+    /// Take a link to another plane away.
+    Del {
+        /// NODE:PORT as it was added.
+        port: String,
+    },
+    /// Show the links to other planes; works with both daemons dead.
+    Show,
+    /// Make an authority, unless there is one, and a certificate and key for each plane.
+    Credentials {
+        /// Where they go: DIRECTORY/PLANE is what one plane needs.
+        directory: PathBuf,
+        /// Names of planes.
+        #[arg(required = true, value_name = "PLANE")]
+        planes: Vec<String>,
+    },
 }
 
 #[derive(Debug, Subcommand)]
@@ -333,6 +354,7 @@ fn dispatch(cli: Cli) -> Outcome {
             fabric::generate(common.format, &kind, &parameters, output.as_deref())
         }
         Noun::Fabric(FabricVerb::Check { file, strict }) => fabric::check(common.format, &file, strict),
+        Noun::Fabric(FabricVerb::Split(args)) => split::split(common.format, args),
         Noun::Fabric(FabricVerb::Show { nodes }) => fabric::show(&common.paths()?, common.format, nodes),
         Noun::Sessions(SessionsVerb::List) => sessions::list(&common.paths()?, common.format),
         Noun::Sessions(SessionsVerb::Bind { session, path, on_broken }) => {
@@ -346,6 +368,12 @@ fn dispatch(cli: Cli) -> Outcome {
         Noun::Errors(ErrorsVerb::Show) => errors::show(&common.paths()?, common.format),
         Noun::Links(LinksVerb::Down { port }) => links::set(&common.paths()?, common.format, &port, false),
         Noun::Links(LinksVerb::Up { port }) => links::set(&common.paths()?, common.format, &port, true),
+        Noun::Links(LinksVerb::Add(args)) => links_planes::add(&common.paths()?, common.format, args),
+        Noun::Links(LinksVerb::Del { port }) => links_planes::del(&common.paths()?, common.format, &port),
+        Noun::Links(LinksVerb::Show) => links_planes::show(&common.paths()?, common.format),
+        Noun::Links(LinksVerb::Credentials { directory, planes }) => {
+            links_planes::make_credentials(common.format, &directory, &planes)
+        }
         Noun::Routes(verb) => routes::dispatch(&common.paths()?, common.format, verb),
         Noun::Mode(verb) => modes::mode(&common.paths()?, common.format, verb),
         Noun::Tune(args) => modes::tune(&common.paths()?, common.format, &args),

@@ -7,6 +7,12 @@
 //!
 //! [lcore]
 //! cores = "1"
+//!
+//! [[link]]
+//! at = "leaf-1:5"
+//! via = "quic:192.0.2.1:7471"
+//! peer = "192.0.2.2:7471"
+//! credentials = "/etc/madplane/part-0"
 //! ```
 //! `[moderation]` holds the parameters of [`madplane_shm::tuning`] by any of their names.
 
@@ -14,6 +20,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use madctl::nearest;
+use madplane_shm::links::LinkSpec;
 use madplane_shm::tuning::{TuningError, TuningPatch};
 use serde::Deserialize;
 use toml::Spanned;
@@ -27,6 +34,7 @@ pub(super) struct File {
     pub(super) cores: Option<String>,
     pub(super) workers: Option<u32>,
     pub(super) overprovisioned: bool,
+    pub(super) links: Vec<LinkSpec>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -36,6 +44,18 @@ struct RawFile {
     moderation: BTreeMap<Spanned<String>, toml::Value>,
     #[serde(default)]
     lcore: Lcore,
+    #[serde(default)]
+    link: Vec<Link>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Link {
+    at: String,
+    via: String,
+    peer: String,
+    #[serde(default)]
+    credentials: String,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -62,7 +82,7 @@ fn parse(text: &str) -> Result<File, String> {
         let line = text[..start.min(text.len())].matches('\n').count() + 1;
         format!("line {line}: {what}")
     };
-    let RawFile { moderation, lcore } = toml::from_str(text).map_err(|error| {
+    let RawFile { moderation, lcore, link } = toml::from_str(text).map_err(|error| {
         let said = error.message().replace('\n', " ");
         at(error.span().map_or(0, |span| span.start), &format!("{said}{}", hint(&said)))
     })?;
@@ -88,7 +108,14 @@ fn parse(text: &str) -> Result<File, String> {
         check_workers(*workers.get_ref()).map_err(|error| at(workers.span().start, &error))?;
     }
     let (cores, workers) = (cores.map(Spanned::into_inner), workers.map(Spanned::into_inner));
-    Ok(File { tuning, cores, workers, overprovisioned })
+    let links = link
+        .into_iter()
+        .map(|Link { at, via, peer, credentials }| {
+            let line = LinkSpec { at, via, peer, credentials }.to_string();
+            LinkSpec::parse(&line).map_err(|error| error.to_string())
+        })
+        .collect::<Result<_, _>>()?;
+    Ok(File { tuning, cores, workers, overprovisioned, links })
 }
 
 /// The name that an unknown one was meant to be, out of a message that quotes it first and all others after it.
@@ -114,6 +141,17 @@ mod tests {
     }
 
     #[test]
+    fn a_file_names_links_to_other_planes() {
+        let text = "[[link]]\nat = \"a b:1\"\nvia = \"quic:h:1\"\npeer = \"i:2\"\n[[link]]\nat = \"c:2\"\nvia = \"q\"\n\
+                    peer = \"p\"\ncredentials = \"/d\"\n";
+        let links = parse(text).unwrap().links;
+        let lines: Vec<String> = links.iter().map(ToString::to_string).collect();
+        assert_eq!(lines, ["a b:1 via=quic:h:1 peer=i:2", "c:2 via=q peer=p credentials=/d"]);
+        let error = parse("[[link]]\nat = \"a:1\"\nvia = \"\"\npeer = \"p\"").unwrap_err();
+        assert!(error.contains("via= is missing"), "{error}");
+    }
+
+    #[test]
     fn what_is_wrong_is_said_in_one_line() {
         for (text, expected) in [
             (
@@ -132,7 +170,7 @@ mod tests {
             ("[moderation]\nburst = 99999999999999999999", "line 2: "),
             (
                 "[moderaton]\n",
-                "line 1: unknown field `moderaton`, expected `moderation` or `lcore`; did you mean moderation?",
+                "line 1: unknown field `moderaton`, expected one of `moderation`, `lcore`, `link`; did you mean moderation?",
             ),
             ("[lcore]\ncorse = \"1\"", "did you mean cores?"),
             ("[lcore]\ncores = \"3-1\"", "line 2: \"3-1\" is no list of CPUs"),
@@ -140,6 +178,7 @@ mod tests {
             ("[lcore]\n\nworkers = 17", "line 3: a plane has 1 to 16 workers"),
             ("[lcore]\nworkers = -1", "line 2: "),
             ("[lcore]\nworkers = nan", "line 2: "),
+            ("[[link]]\nat = \"a:1\"", "missing field `via`"),
             ("[lcore]\nworkers = 1\nworkers = 2", "line 3"),
             ("x", "line 1"),
         ] {

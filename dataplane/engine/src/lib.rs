@@ -40,3 +40,9 @@ pub use sink::{FabricEvent, LinkOffer, PeerEvent, PeerEventKind, Sink};
 
 /// Index of a node in `Topology::nodes`, the same in all shards.
 pub type NodeId = u32;
+
+/// Shard numbers from here on are ends outside of the fabric: [`Sink`] is given this plus the number of the link, see
+/// [`Shard::attach_external`].
+pub const EXTERNAL: usize = 1 << 16;
+/// Links that a fabric may have to the outside.
+pub const MAX_EXTERNAL: u16 = 64;

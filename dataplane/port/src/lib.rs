@@ -1,10 +1,12 @@
 //! Ports of a worker: where MADs come in and go out, and the machine below them.
 //!
 //! A worker owns its ports and calls them from its own thread only. A port moves bursts of [`MadMessage`]; it does not
-//! look inside a MAD. Two backends exist: [`session`] (a client process, over shared memory) and [`loopback`] (two ends
-//! in one process, for tests). Queue pairs and the kernel's umad device join behind the same trait.
+//! look inside a MAD. Backends: [`session`] (a client process, over shared memory), [`link`] (another plane, over
+//! [`datagram`]s) and [`loopback`] (two ends in one process, for tests). Queue pairs and the kernel's umad device join behind the same trait.
 #![deny(unsafe_code)]
 
+pub mod datagram;
+pub mod link;
 pub mod loopback;
 pub mod machine;
 pub mod pool;
@@ -37,7 +39,14 @@ pub trait MadRx {
 
     /// Takes one MAD, what travels with it and its bytes each to a place of its own: a copy less for whoever wants them
     /// there. On false there is none, and both are as they were.
-    fn rx_parts(&mut self, envelope: &mut Envelope, mad: &mut [u8; MAD_LEN]) -> bool;
+    fn rx_parts(&mut self, envelope: &mut Envelope, mad: &mut [u8; MAD_LEN]) -> bool {
+        let mut message = MadMessage::default();
+        if self.rx_burst(std::slice::from_mut(&mut message)) == 0 {
+            return false;
+        }
+        (*envelope, *mad) = (message.envelope, message.mad);
+        true
+    }
 
     /// Gives the buffers of all MADs taken so far back to the sender. Call once per duty cycle.
     fn release(&mut self);
@@ -55,7 +64,9 @@ pub trait MadTx {
     fn tx_burst(&mut self, from: &[MadMessage]) -> usize;
 
     /// Hands over one MAD that lies apart from what travels with it; whether it was accepted.
-    fn tx_parts(&mut self, envelope: &Envelope, mad: &[u8; MAD_LEN]) -> bool;
+    fn tx_parts(&mut self, envelope: &Envelope, mad: &[u8; MAD_LEN]) -> bool {
+        self.tx_burst(&[MadMessage { envelope: *envelope, mad: *mad }]) == 1
+    }
 
     /// Makes sure that the other side will look. Call once per duty cycle; returns true if somebody had to be woken,
     /// which costs a system call.

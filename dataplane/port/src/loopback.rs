@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::{Capabilities, Envelope, MAD_LEN, MadMessage, MadRx, MadTx};
+use crate::{Capabilities, MadMessage, MadRx, MadTx};
 
 type Queue = Arc<Mutex<VecDeque<MadMessage>>>;
 
@@ -41,13 +41,6 @@ impl MadRx for LoopbackRx {
         taken
     }
 
-    fn rx_parts(&mut self, envelope: &mut Envelope, mad: &mut [u8; MAD_LEN]) -> bool {
-        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(message) = queue.pop_front() else { return false };
-        (*envelope, *mad) = (message.envelope, message.mad);
-        true
-    }
-
     fn release(&mut self) {}
 
     fn capabilities(&self) -> Capabilities {
@@ -61,10 +54,6 @@ impl MadTx for LoopbackTx {
         let given = from.len().min(self.depth.saturating_sub(queue.len()));
         queue.extend(from[..given].iter().copied());
         given
-    }
-
-    fn tx_parts(&mut self, envelope: &Envelope, mad: &[u8; MAD_LEN]) -> bool {
-        self.tx_burst(&[MadMessage { envelope: *envelope, mad: *mad }]) == 1
     }
 
     fn flush(&mut self) -> bool {

@@ -4,6 +4,8 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
+use madplane_port::datagram::pair::{Faults, pair};
+use madplane_port::link::{Declared, Link, LinkState};
 use madplane_port::{Envelope, MAD_LEN, MadMessage, MadRx, MadTx, loopback, session};
 use madplane_shm::doorbell::Doorbell;
 use madplane_shm::header::Incarnation;
@@ -71,9 +73,26 @@ fn session_up(depth: usize) -> Direction {
     (Box::new(client_tx), Box::new(rx))
 }
 
+/// Both ends are up and nothing is on the way, so what a test sees is the link's and not its beginning.
+fn link_direction(depth: usize) -> Direction {
+    let (one, other) = pair(depth, Faults::default()).unwrap();
+    let own = Declared { plugged: true, ..Declared::default() };
+    let mut ends = [Link::new(Box::new(one), 1, own), Link::new(Box::new(other), 1, own)];
+    for round in 1..10 {
+        for end in &mut ends {
+            assert_eq!(end.rx_burst(&mut [MadMessage::default(); 4]), 0);
+            end.tick(round);
+        }
+    }
+    assert!(ends.iter().all(|end| end.state() == LinkState::Up));
+    let [tx, rx] = ends;
+    (Box::new(tx), Box::new(rx))
+}
+
 fn numbered(number: u32) -> MadMessage {
     let mut message = MadMessage::default();
     message.envelope.agent = number;
+    message.envelope.length = 256;
     message.mad.fill(number.to_le_bytes()[0]);
     message
 }
@@ -188,4 +207,4 @@ macro_rules! backends {
     } )* };
 }
 
-backends!(loopback_direction, session_down, session_up);
+backends!(loopback_direction, session_down, session_up, link_direction);

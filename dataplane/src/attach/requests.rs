@@ -359,6 +359,14 @@ impl Housekeeping {
                 self.desks.iter().for_each(OrderDesk::wake_worker);
                 return Ok(None);
             }
+            ask::LINKS_CHANGED => {
+                let wrong = self.apply_links().err().unwrap_or_default();
+                wrong.iter().for_each(|wrong| self.error(&wrong.to_string()));
+                // another one that is still impossible is no fault of this
+                let selector = item.selector();
+                let mine = wrong.into_iter().find(|wrong| wrong.at.is_empty() || wrong.at == selector);
+                return mine.map_or(Ok(None), |wrong| Err((EINVAL, wrong.text)));
+            }
             ask::BIND_SESSION => return self.bind_session(item).map(Some),
             _ => {}
         }
@@ -368,7 +376,8 @@ impl Housekeeping {
         let node = end.node;
         let order = match item.kind {
             ask::SET_LINK => {
-                let cabled = self.topology.port(end).is_some_and(|port| port.peer.is_some());
+                let cabled = self.topology.port(end).is_some_and(|port| port.peer.is_some())
+                    || self.is_linked((end.node, end.port));
                 if end.port == 0 || !cabled {
                     return Err((EINVAL, format!("{selector} is not a cabled port; name it as NODE:PORT")));
                 }

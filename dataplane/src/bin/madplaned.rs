@@ -63,6 +63,9 @@ struct Arguments {
     /// Never poll in vain, whatever the mode: others need the cores.
     #[arg(long)]
     overprovisioned: bool,
+    /// A link to another plane: "NODE:PORT via=quic:HOST:PORT peer=HOST:PORT credentials=DIRECTORY"; may be given again.
+    #[arg(long, value_name = "LINK")]
+    link: Vec<String>,
     /// How log lines on standard error look.
     #[arg(long, value_enum, default_value_t = LogFormat::Plain)]
     log_format: LogFormat,
@@ -142,6 +145,7 @@ fn run(arguments: Arguments, started: Instant, ready: &mut Option<File>) -> Resu
         mode: arguments.mode,
         tune: arguments.tune,
         overprovisioned: arguments.overprovisioned,
+        links: arguments.link,
     };
     let config = Config::try_from(raw).map_err(|error| error.to_string())?;
     if print_config {

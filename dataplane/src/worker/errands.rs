@@ -67,6 +67,8 @@ impl Worker {
                 self.routes = Some(view);
                 Report::Replaced(former)
             }
+            Order::OpenLink(new) => self.open_link(*new),
+            Order::CloseLink { number } => self.close_link(number, now_ns),
             Order::ShareCore(shares) => {
                 self.take_up(*self.idle.tuning(), shares);
                 Report::Done(None)

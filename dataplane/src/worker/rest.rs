@@ -167,13 +167,16 @@ impl Worker {
             session.batch = 0;
             quiet = quiet && session.rx.arm_for(mads);
         }
+        quiet = self.egress.links.arm() && quiet;
         sleeper.lie_down();
         quiet = quiet
             && !self.egress.mesh.is_waiting()
             && !self.egress.mesh.has_kept()
             && !self.orders.is_waiting()
             && !self.routes.as_ref().is_some_and(|routes| routes.is_due());
-        let until_timer = self.shard.next_deadline().map_or(ns, |deadline| deadline.saturating_sub(now_ns));
+        let deadline =
+            self.shard.next_deadline().unwrap_or(u64::MAX).min(self.egress.links.deadline_ns(now_ns));
+        let until_timer = deadline.saturating_sub(now_ns);
         let mut woken = false;
         let mut after_ns = now_ns;
         if quiet && until_timer > 0 {
@@ -184,6 +187,7 @@ impl Worker {
         for session in &mut self.sessions {
             session.rx.disarm();
         }
+        self.egress.links.disarm();
         let counts = &mut self.egress.counts;
         if after_ns == now_ns {
             counts.add(Counter::SleepsGivenUp, 1);

@@ -15,9 +15,10 @@ use madplane_dataplane::orders::{Order, OrderDesk, Report, order_rings};
 use madplane_dataplane::route_view::RouteView;
 use madplane_dataplane::sessions::Session;
 use madplane_dataplane::sleep::WorkerBell;
-use madplane_dataplane::worker::Worker;
+use madplane_dataplane::worker::{NewLink, Worker};
 use madplane_engine::{FabricOptions, FabricPlan};
 use madplane_port::MadMessage;
+use madplane_port::datagram::pair::{Faults, pair};
 use madplane_port::session::split;
 use madplane_shm::counters::Counter;
 use madplane_shm::doorbell::Doorbell;
@@ -31,6 +32,7 @@ use madplane_shm::table::TableOptions;
 use madplane_shm::table::publish::RoutePublisher;
 use madplane_shm::table::snapshot::TableReader;
 use madplane_shm::tuning::{Tuning, TuningPatch};
+use madplane_topology::{LinkSpeed, LinkWidth, Node, NodeKind, PortRef, Topology};
 use madplane_wire::mad::{class, method};
 use madplane_wire::smp::attr;
 use madplane_wire::{Mad, SmpMut};
@@ -58,6 +60,8 @@ pub(crate) struct Stand {
     table: RoutePublisher,
     asked: u64,
     answered: u64,
+    /// Where the asked node is.
+    path: Vec<u8>,
     directory: tempfile::TempDir,
 }
 
@@ -68,16 +72,43 @@ impl Stand {
     }
 
     pub(crate) fn start(tune: &str, shares_core: bool, net: bool) -> Self {
-        let tuning = Tuning::default().with(&patch(tune)).unwrap();
         let topology = madplane_topology::from_spec("fat-tree,radix=4,levels=2").unwrap();
-        let plan = FabricPlan::new(&topology, &FabricOptions { shards: 1 }).unwrap();
+        Self::of(&topology, tune, shares_core, net)
+    }
+
+    /// Two of a host at a switch each, their switches linked; the first asks the switch of the second.
+    pub(crate) fn linked(tune: &str) -> (Self, Self) {
+        let mut topology = Topology::default();
+        topology.nodes.push(Node::new(NodeKind::Switch, 0x51, 4, "S"));
+        topology.nodes.push(Node::new(NodeKind::Ca, 0xA0, 1, "H"));
+        let (switch, host) = (PortRef { node: 0, port: 1 }, PortRef { node: 1, port: 1 });
+        assert!(topology.connect(switch, host, LinkWidth::X4, LinkSpeed::Edr));
+        let (a, b) = pair(256, Faults::default()).unwrap();
+        let (mut one, mut other) =
+            (Self::of(&topology, tune, false, false), Self::of(&topology, tune, false, false));
+        for (stand, transport) in [(&mut one, a), (&mut other, b)] {
+            let transport = Box::new(transport);
+            let new = NewLink { number: 3, node: 0, port: 4, node_guid: 0x51, transport };
+            assert!(matches!(stand.order(Order::OpenLink(Box::new(new))), Report::Done(None)));
+        }
+        let mut watch = Watch::new(Duration::from_secs(20), "the link does not come up");
+        while [&one, &other].iter().any(|stand| stand.status.link(3).ups.load(Ordering::Relaxed) == 0) {
+            watch.pause();
+        }
+        one.path = vec![1, 4];
+        (one, other)
+    }
+
+    fn of(topology: &Topology, tune: &str, shares_core: bool, net: bool) -> Self {
+        let tuning = Tuning::default().with(&patch(tune)).unwrap();
+        let plan = FabricPlan::new(topology, &FabricOptions { shards: 1 }).unwrap();
         let directory = tempfile::tempdir().unwrap();
         let status = Status::create(&directory.path().join("status"), Incarnation::default()).unwrap();
         let (table, view) = fresh_table(&directory.path().join("first"));
         let (desk, orders) = order_rings(Arc::new(Doorbell::create().unwrap()));
         let worker_bell = WorkerBell::create().unwrap();
         let mut worker =
-            Worker::new(0, plan.build_shard(&topology, 0), mesh(1).pop().unwrap(), orders, status.clone())
+            Worker::new(0, plan.build_shard(topology, 0), mesh(1).pop().unwrap(), orders, status.clone())
                 .tuned(tuning, shares_core)
                 .sleeping(worker_bell.clone(), vec![worker_bell.clone()])
                 .unwrap();
@@ -102,6 +133,7 @@ impl Stand {
             table,
             asked: 0,
             answered: 0,
+            path: Vec::new(),
             directory,
         };
         let spec = AgentSpec { mgmt_class: class::SUBN_DIRECTED, class_version: 1, ..AgentSpec::default() };
@@ -132,7 +164,7 @@ impl Stand {
         message.envelope.length = 256;
         message.envelope.agent = self.agent.hi_tid();
         message.envelope.dlid = 0xffff;
-        SmpMut::new(&mut message.mad).init_directed(method::GET, attr::NODE_INFO, 0, self.asked, &[]);
+        SmpMut::new(&mut message.mad).init_directed(method::GET, attr::NODE_INFO, 0, self.asked, &self.path);
         self.client.up.push(&message).unwrap();
         self.asked += 1;
     }

@@ -17,9 +17,11 @@ use madplane_dataplane::notices::{NoticeDesk, notice_ring};
 use madplane_dataplane::orders::{Order, OrderDesk, Report, order_rings};
 use madplane_dataplane::route_view::RouteView;
 use madplane_dataplane::sessions::Session;
-use madplane_dataplane::worker::Worker;
+use madplane_dataplane::worker::{NewLink, Worker};
 use madplane_engine::{FabricOptions, FabricPlan, NodeId, PinnedRoute};
 use madplane_port::MadMessage;
+use madplane_port::datagram::Datagrams;
+use madplane_port::datagram::pair::{Faults, pair};
 use madplane_port::session::split;
 use madplane_shm::counters::Counter;
 use madplane_shm::doorbell::Doorbell;
@@ -89,6 +91,13 @@ pub(crate) struct Fleet {
     pub(crate) now_ns: u64,
     tid: u32,
     _directory: tempfile::TempDir,
+}
+
+/// A link as the status segment shows it.
+#[derive(Debug)]
+pub(crate) struct LinkSeen {
+    pub(crate) lost: u64,
+    pub(crate) downs: u64,
 }
 
 /// What all workers together have dropped, by reason.
@@ -211,6 +220,44 @@ impl Fleet {
         let worker = self.plan.shard_of(node);
         self.ask(worker, Order::SetLink { node, port, up });
         self.run();
+    }
+
+    /// Gives a port a link to another plane.
+    pub(crate) fn open_link(&mut self, number: u16, place: (NodeId, u8), transport: Box<dyn Datagrams>) {
+        assert!(self.give_link(number, place, transport));
+    }
+
+    /// Gives a port a link to nowhere; whether it took it.
+    pub(crate) fn try_open_link(&mut self, number: u16, place: (NodeId, u8)) -> bool {
+        let (transport, _) = pair(4, Faults::default()).unwrap();
+        self.give_link(number, place, Box::new(transport))
+    }
+
+    fn give_link(&mut self, number: u16, (node, port): (NodeId, u8), transport: Box<dyn Datagrams>) -> bool {
+        let node_guid = GUIDS[node as usize];
+        let new = NewLink { number, node, port, node_guid, transport };
+        let worker = self.plan.shard_of(node);
+        matches!(self.ask(worker, Order::OpenLink(Box::new(new))), Report::Done(None))
+    }
+
+    /// Takes a link away; whether it was there.
+    pub(crate) fn close_link(&mut self, number: u16, node: NodeId) -> bool {
+        let worker = self.plan.shard_of(node);
+        matches!(self.ask(worker, Order::CloseLink { number }), Report::Unlinked(_))
+    }
+
+    /// What the status segment says of a link.
+    pub(crate) fn link_record(&mut self, number: usize) -> LinkSeen {
+        self.show();
+        let record = self.status.link(number);
+        let load = |word: &madplane_shm::sync::AtomicU64| word.load(Ordering::Relaxed);
+        LinkSeen { lost: load(&record.lost), downs: load(&record.downs) }
+    }
+
+    /// Power-cycles a node.
+    pub(crate) fn reboot(&mut self, node: NodeId) {
+        let worker = self.plan.shard_of(node);
+        self.ask(worker, Order::Reboot { node });
     }
 
     /// Duty cycles until nothing is left to do.

@@ -13,6 +13,7 @@ mod graph;
 mod lex;
 mod parse;
 mod rate;
+mod split;
 mod suggest;
 
 pub use check::{Island, RateCount, Report, check, islands};
@@ -28,3 +29,4 @@ pub use graph::{
     DEFAULT_VENDOR_ID, LinkSpeed, LinkWidth, MAX_NODES, Name, Node, NodeKind, Port, PortRef, Topology,
 };
 pub use parse::{Diagnostic, Loader, ParseError, ParseOptions, Parsed, parse};
+pub use split::{CutLink, Split, SplitError, split};

@@ -47,6 +47,22 @@ impl AdminClient {
         self.ask(if up { "links.up" } else { "links.down" }, &json!({ "port": port }))
     }
 
+    /// Has the plane have a link to another: `NODE:PORT via=TRANSPORT:LOCAL peer=ADDRESS [credentials=DIRECTORY]`.
+    ///
+    /// # Errors
+    /// See [`AdminError`].
+    pub fn links_add(&mut self, link: &str) -> Result<Done, AdminError> {
+        self.ask("links.add", &json!({ "link": link }))
+    }
+
+    /// Takes the link at a port away, `NODE:PORT` as it was added.
+    ///
+    /// # Errors
+    /// See [`AdminError`].
+    pub fn links_del(&mut self, port: &str) -> Result<Done, AdminError> {
+        self.ask("links.del", &json!({ "port": port }))
+    }
+
     /// Power-cycles a node.
     ///
     /// # Errors

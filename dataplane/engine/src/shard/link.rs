@@ -6,11 +6,11 @@
 //! answered only if it made this end want something else, which bounds the exchange.
 
 use super::Shard;
-use crate::NodeId;
 use crate::agent::pma::event;
-use crate::node::NO_PEER;
+use crate::node::{NO_PEER, REMOTE, RemoteEnd};
 use crate::setup;
 use crate::sink::{LinkOffer, PeerEvent, PeerEventKind, Sink};
+use crate::{EXTERNAL, MAX_EXTERNAL, NodeId};
 use madplane_wire::smp::port_info::field as pi;
 use madplane_wire::smp::port_info::{phys_state as phys, state};
 use madplane_wire::smp::switch_info::field as si;
@@ -52,6 +52,53 @@ impl Shard {
         self.cable(at, up, sink);
         self.tell_peer(now_ns, at, kind, sink);
         self.flush_traps(now_ns, sink);
+    }
+
+    /// Gives `(node, port)`, which has no cable in the topology, an end outside of the fabric: link `link`. What leaves by it
+    /// goes to the [`Sink`] as to shard [`EXTERNAL`] plus `link`, named by this very port; what the other end says is told by
+    /// [`Shard::peer_event`]. The cable counts as pulled until that says [`PeerEventKind::Plugged`].
+    ///
+    /// Returns what this end is ready to do; `None` if the port does not exist here, has a cable, or `link` is not below
+    /// [`MAX_EXTERNAL`]. Not for the packet path: allocates.
+    pub fn attach_external(&mut self, node: NodeId, port: u8, link: u16) -> Option<LinkOffer> {
+        let at = self.index(node, port).filter(|_| port != 0 && link < MAX_EXTERNAL)?;
+        let hot = self.ports.get_mut(at as usize).filter(|hot| hot.peer == NO_PEER)?;
+        let cold = self.cold.get_mut(at as usize)?;
+        let shard = u32::try_from(EXTERNAL).ok()? + u32::from(link);
+        let end = RemoteEnd { shard, node, port };
+        // a place is left behind by a link that was taken away
+        let place = self.remote.iter().position(|end| end.shard == u32::MAX).unwrap_or(self.remote.len());
+        match self.remote.get_mut(place) {
+            Some(free) => *free = end,
+            None => self.remote.push(end),
+        }
+        hot.peer = u32::try_from(place).ok()? | REMOTE;
+        cold.plugged = false;
+        cold.peer_offer = LinkOffer::default();
+        Some(cold.offer())
+    }
+
+    /// Takes the end away that [`Shard::attach_external`] gave the port: its link falls, and it has no cable again. False if
+    /// there is none.
+    pub fn detach_external<S: Sink>(&mut self, now_ns: u64, node: NodeId, port: u8, sink: &mut S) -> bool {
+        let Some(at) = self.index(node, port) else { return false };
+        let Some(end) = self.remote_end(at).filter(|end| end.shard as usize >= EXTERNAL) else {
+            return false;
+        };
+        self.cable(at, false, sink);
+        let Some(hot) = self.ports.get_mut(at as usize) else { return false };
+        let place = hot.peer ^ REMOTE;
+        hot.peer = NO_PEER;
+        if let Some(left) = self.remote.get_mut(place as usize) {
+            *left = RemoteEnd { shard: u32::MAX, ..end };
+        }
+        self.flush_traps(now_ns, sink);
+        true
+    }
+
+    /// What `(node, port)` is ready to do; `None` if it is not in this shard.
+    pub fn offer_of(&self, node: NodeId, port: u8) -> Option<LinkOffer> {
+        Some(self.cold.get(self.index(node, port)? as usize)?.offer())
     }
 
     /// Power-cycles a node: LIDs, keys, tables and counters are lost, its links bounce and its peers notice.

@@ -8,6 +8,7 @@
     reason = "helpers of tests fail like tests"
 )]
 
+mod external;
 mod gmp;
 mod links;
 mod m_key;

@@ -6,8 +6,8 @@
 //! ```
 
 use madplane_engine::{
-    FabricEvent, FabricOptions, FabricPlan, NodeId, Packet, PeerEvent, PinnedRoute, PortCounterSnapshot,
-    Shard, Sink,
+    EXTERNAL, FabricEvent, FabricOptions, FabricPlan, NodeId, Packet, PeerEvent, PinnedRoute,
+    PortCounterSnapshot, Shard, Sink,
 };
 use madplane_shm::drop_reason::DropReason;
 use madplane_topology::{LinkSpeed, LinkWidth, Node, NodeKind, PortRef, Topology};
@@ -83,6 +83,8 @@ pub(crate) struct Outside {
     pub(crate) mismatches: Vec<(NodeId, u16, u16)>,
     /// Routes that senders have used.
     pub(crate) used: Vec<(u32, u32)>,
+    /// The port at which each external link of the test's arrives.
+    pub(crate) wires: Vec<(NodeId, u8)>,
     crossing: VecDeque<(usize, NodeId, u8, Packet)>,
     telling: VecDeque<(usize, PeerEvent)>,
 }
@@ -159,15 +161,24 @@ impl World {
     /// Carries what crosses between shards until nothing moves.
     pub(crate) fn settle(&mut self) {
         for _ in 0..100_000 {
-            if let Some((shard, event)) = self.out.telling.pop_front() {
+            if let Some((shard, mut event)) = self.out.telling.pop_front() {
+                let shard = self.beyond(shard, &mut event.node, &mut event.port);
                 self.shards[shard].peer_event(self.now_ns, event, &mut self.out);
-            } else if let Some((shard, node, port, mut pkt)) = self.out.crossing.pop_front() {
+            } else if let Some((shard, mut node, mut port, mut pkt)) = self.out.crossing.pop_front() {
+                let shard = self.beyond(shard, &mut node, &mut port);
                 self.shards[shard].arrive(self.now_ns, node, port, &mut pkt, &mut self.out);
             } else {
                 return;
             }
         }
         panic!("packets keep circling");
+    }
+
+    /// The shard behind an external end, and the port there.
+    fn beyond(&self, shard: usize, node: &mut NodeId, port: &mut u8) -> usize {
+        let Some(link) = shard.checked_sub(EXTERNAL) else { return shard };
+        (*node, *port) = self.out.wires[link];
+        self.plan.shard_of(*node)
     }
 
     /// Tells every shard about a route; whether they took it.

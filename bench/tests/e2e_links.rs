@@ -1,0 +1,432 @@
+//! A fabric cut into parts, a plane for each, joined over QUIC: stock tools see the whole one, whatever dies and comes back.
+
+#![allow(clippy::unwrap_used, clippy::print_stdout)]
+
+mod support;
+
+use std::cell::RefCell;
+use std::net::UdpSocket;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use madplane_shm::links::LinkSpec;
+
+use madplane_topology::{NodeKind, ParseOptions, Topology, parse};
+use rustix::process::Signal;
+use support::{Bed, Graph, OpenSm, Plane, builtin, eventually, have, kill, run, skip};
+
+const FABRIC: &str = "fat-tree,radix=4,levels=2";
+
+/// Several planes on few cores are not to poll against each other.
+const WAITING: [&str; 2] = ["--mode", "interrupt"];
+
+/// Planes of the parts of one fabric.
+struct Joined {
+    whole: Topology,
+    parts: Vec<PathBuf>,
+    planes: Vec<Plane>,
+    spaces: Vec<Space>,
+    // goes last
+    files: Bed,
+}
+
+/// Consecutive UDP ports that nobody uses.
+fn free_ports(count: u16) -> u16 {
+    let mut base = 20_000 + u16::try_from(std::process::id() % 150).unwrap() * 200;
+    loop {
+        if (base..base + count).all(|port| UdpSocket::bind(("0.0.0.0", port)).is_ok()) {
+            return base;
+        }
+        base = if base > 50_000 { 20_000 } else { base + count };
+    }
+}
+
+impl Joined {
+    /// Cuts the fabric, starts a plane for each part, and adds the links; in network namespaces if there are some.
+    fn up(parts: usize, spaces: Vec<Space>) -> Self {
+        Self::up_over(parts, spaces, |_| {})
+    }
+
+    /// The same, with a hand in the files of links.
+    fn up_over(parts: usize, spaces: Vec<Space>, change: impl Fn(&Path)) -> Self {
+        let files = Bed::new();
+        let whole = builtin(FABRIC);
+        let base = free_ports(64).to_string();
+        let out = files.path("parts");
+        let hosts: Vec<&str> = spaces.iter().map(|space| space.address.as_str()).collect();
+        let hosts = if hosts.is_empty() { "127.0.0.1".to_owned() } else { hosts.join(",") };
+        let (fabric, count) = (format!("builtin:{FABRIC}"), parts.to_string());
+        let out_text = out.to_str().unwrap();
+        let split =
+            ["fabric", "split", &fabric, &count, "--out", out_text, "--base-port", &base, "--hosts", &hosts];
+        let ran = files.madctl(&split);
+        assert_eq!(ran.code, Some(0), "{ran}");
+        let names: Vec<String> = (0..parts).map(|part| format!("part-{part}")).collect();
+        let credentials = files.path("credentials");
+        let mut make = vec!["links", "credentials", credentials.to_str().unwrap()];
+        make.extend(names.iter().map(String::as_str));
+        let ran = files.madctl(&make);
+        assert_eq!(ran.code, Some(0), "{ran}");
+        let mut this = Self { whole, parts: Vec::new(), planes: Vec::new(), spaces, files };
+        for name in &names {
+            this.parts.push(out.join(format!("{name}.topo")));
+            this.planes.push(Plane { bed: Bed::new() });
+        }
+        change(&out);
+        for (part, name) in names.iter().enumerate() {
+            this.start(part);
+            let (links, own) = (out.join(format!("{name}.links")), credentials.join(name));
+            let (links, own) = (links.to_str().unwrap(), own.to_str().unwrap());
+            this.planes[part].done(&["links", "add", "--file", links, "--credentials", own]);
+        }
+        this.wait_for_links();
+        this
+    }
+
+    fn start(&self, part: usize) {
+        let plane = &self.planes[part];
+        let fabric = self.parts[part].to_str().unwrap();
+        let Some(space) = self.spaces.get(part) else { return plane.again(fabric, &WAITING) };
+        let mut command = plane.program("ip");
+        command.args(["netns", "exec", &space.name, "madctl", "up", "--fabric", fabric]).args(WAITING);
+        let ran = run(&mut command);
+        assert_eq!(ran.code, Some(0), "{ran}");
+    }
+
+    fn wait_for_links(&self) {
+        for plane in &self.planes {
+            eventually("all links are up", || {
+                let shown = plane.json(&["links", "show"]);
+                let links = shown["links"].as_array().unwrap();
+                !links.is_empty() && links.iter().all(|link| link["state"] == "up")
+            });
+        }
+    }
+
+    /// Description of the first host of a part.
+    fn host(&self, part: usize) -> String {
+        let text = std::fs::read(&self.parts[part]).unwrap();
+        let topology = parse(&text, &ParseOptions::default()).unwrap().topology;
+        topology.nodes.iter().find(|node| node.kind == NodeKind::Ca).unwrap().description.clone()
+    }
+
+    fn part_graph(&self, part: usize) -> Graph {
+        let text = std::fs::read(&self.parts[part]).unwrap();
+        Graph::of(&parse(&text, &ParseOptions::default()).unwrap().topology)
+    }
+
+    /// Waits until the plane of a part sees this.
+    fn wait_until_seen(&self, part: usize, wanted: &Graph, what: &str) {
+        let mut last = Graph::default();
+        eventually(what, || {
+            let ran = self.planes[part].run(&["ibnetdiscover"]);
+            // while links fall, what the tool prints may be half of something
+            let parsed = parse(ran.out.as_bytes(), &ParseOptions::default());
+            last = parsed.map(|parsed| Graph::of(&parsed.topology)).unwrap_or_default();
+            last == *wanted
+        });
+        wanted.assert_same(&last, what);
+    }
+
+    /// A program of the last part answers one of the first.
+    fn wait_for_ping(&self, what: &str) {
+        let far = self.host(self.planes.len() - 1);
+        let last = &self.planes[self.planes.len() - 1];
+        let _server = last.spawn_at(&far, &["ibping", "-S"]);
+        let first = &self.planes[0];
+        eventually(what, || {
+            let lid = first.run(&["saquery", "-L", &far]).out.trim().to_owned();
+            !lid.is_empty() && first.run(&["ibping", "-c", "3", &lid]).out.contains("3 received")
+        });
+    }
+}
+
+#[test]
+fn two_halves_over_quic_are_one_subnet_and_a_killed_half_comes_back_whole() {
+    if !have(&["opensm", "ibnetdiscover", "ibping", "saquery"]) {
+        return;
+    }
+    let joined = Joined::up(2, Vec::new());
+    let mut opensm = OpenSm::up(&joined.planes[0], "", &[], &[]);
+    opensm.assert_no_errors();
+    let whole = Graph::of(&joined.whole);
+    for part in 0..2 {
+        let text = joined.planes[part].ok(&["ibnetdiscover"]);
+        whole.assert_same(&Graph::parse_strict(&text), &format!("as seen from part {part}"));
+    }
+    joined.wait_for_ping("ibping from end to end");
+    let sweeps = opensm.count("SUBNET UP");
+    let half = joined.part_graph(0).reachable_from(default_guid(&joined.planes[0]));
+    let killed = Instant::now();
+    kill(joined.planes[1].plane_pid().unwrap(), Signal::KILL);
+    opensm.wait_for("SUBNET UP", sweeps + 1);
+    println!("OpenSM has rerouted {:?} after the kill", killed.elapsed());
+    joined.wait_until_seen(0, &half, "only the half that lives is there");
+    let sweeps = opensm.count("SUBNET UP");
+    joined.start(1);
+    joined.wait_for_links();
+    opensm.wait_for("SUBNET UP", sweeps + 1);
+    joined.wait_until_seen(0, &whole, "the fabric is whole again");
+    joined.wait_for_ping("ibping after the return");
+}
+
+#[test]
+fn a_link_that_cannot_be_is_refused_and_one_that_can_outlives_both_daemons() {
+    let plane = Plane { bed: Bed::new() };
+    let credentials = plane.path("credentials");
+    let (all, own) = (credentials.to_str().unwrap(), credentials.join("a"));
+    plane.done(&["links", "credentials", all, "a"]);
+    let own = own.to_str().unwrap();
+    let fabric = "builtin:fat-tree,radix=4,levels=2,hosts=1";
+    plane.again(fabric, &[]);
+    let topology = builtin("fat-tree,radix=4,levels=2,hosts=1");
+    let end = |free: bool| {
+        let port = topology.nodes.iter().filter(|node| node.kind == NodeKind::Switch).find_map(|node| {
+            let port = node.ports.iter().skip(1).position(|port| port.peer.is_none() == free)?;
+            Some(format!("{}:{}", node.description, port + 1))
+        });
+        port.expect("a switch with such a port")
+    };
+    let (free, cabled) = (end(true), end(false));
+    let base = free_ports(2);
+    let (via, peer) = (format!("quic:127.0.0.1:{base}"), format!("127.0.0.1:{}", base + 1));
+    let add = |port: &str, via: &str, credentials: &str| {
+        plane.refused(&["links", "add", port, "--via", via, "--peer", &peer, "--credentials", credentials])
+    };
+    assert!(add(&cabled, &via, own).contains("has a cable"));
+    assert!(add("nobody:1", &via, own).contains("nobody"));
+    assert!(add(&free, "quic:nowhere", own).contains("is no address"));
+    assert!(add(&free, "verbs:rxe0", own).contains("unavailable, because"));
+    assert!(add(&free, &via, all).contains("plane.pem"));
+    assert!(plane.done(&["links", "show"]).contains("no links"));
+    plane.done(&["links", "add", &free, "--via", &via, "--peer", &peer, "--credentials", own]);
+    assert!(add(&free, &via, own).contains("has a link already"));
+    let state = |wanted: &str| {
+        eventually(&format!("the link is {wanted}"), || {
+            let shown = plane.json(&["links", "show"]);
+            let links = shown["links"].as_array().unwrap().clone();
+            links.len() == 1 && links[0]["state"] == wanted && links[0]["peer_guid"] == "0x0000000000000000"
+        });
+    };
+    state("silent");
+    kill(plane.plane_pid().unwrap(), Signal::KILL);
+    eventually("the plane is dead", || plane.plane_pid().is_none());
+    plane.again(fabric, &[]);
+    state("silent");
+    plane.done(&["down"]);
+    plane.again(fabric, &[]);
+    state("silent");
+    plane.done(&["links", "del", &free]);
+    assert!(plane.done(&["links", "show"]).contains("no links"));
+    assert!(plane.refused(&["links", "del", &free]).contains("has no link"));
+}
+
+#[test]
+fn a_peer_without_the_right_credential_is_refused_and_counted() {
+    let joined = Joined::up(2, Vec::new());
+    let [one, other] = &joined.planes[..] else { panic!("two planes") };
+    let foreign = joined.files.path("foreign");
+    let ran = joined.files.madctl(&["links", "credentials", foreign.to_str().unwrap(), "stranger"]);
+    assert_eq!(ran.code, Some(0), "{ran}");
+    let shown = other.json(&["links", "show"]);
+    let spec = shown["links"][0]["spec"].as_str().unwrap().to_owned();
+    let words: Vec<&str> = spec.split(' ').collect();
+    let [port, via, peer, _] = words[..] else { panic!("{spec}") };
+    other.done(&["links", "del", port]);
+    let own = foreign.join("stranger");
+    let (via, peer) = (&via["via=".len()..], &peer["peer=".len()..]);
+    other.done(&["links", "add", port, "--via", via, "--peer", peer, "--credentials", own.to_str().unwrap()]);
+    eventually("the stranger is counted", || {
+        let refused = |plane: &Plane| {
+            let shown = plane.json(&["links", "show"]);
+            let links = shown["links"].as_array().unwrap().clone();
+            links.iter().map(|link| link["refused"]["peers"].as_u64().unwrap()).sum::<u64>()
+        };
+        refused(one) + refused(other) > 0
+    });
+    let states = |plane: &Plane| {
+        let shown = plane.json(&["links", "show"]);
+        shown["links"].as_array().unwrap().iter().filter(|link| link["state"] == "up").count()
+    };
+    let all = one.json(&["links", "show"])["links"].as_array().unwrap().len();
+    eventually("only that link is down", || (states(one), states(other)) == (all - 1, all - 1));
+}
+
+#[test]
+fn a_link_that_loses_one_frame_of_a_hundred_stays_up_and_smps_are_asked_again() {
+    if !have(&["opensm", "ibnetdiscover", "ibping", "saquery"]) {
+        return;
+    }
+    let relays = RefCell::new(Vec::new());
+    let joined = Joined::up_over(2, Vec::new(), |parts| {
+        let files = [0, 1].map(|part| parts.join(format!("part-{part}.links")));
+        let mut lists = files.each_ref().map(|file| LinkSpec::load(file).unwrap());
+        let [one, other] = &mut lists;
+        for (one, other) in one.iter_mut().zip(other) {
+            let relay = Relay::between(&other.peer, &one.peer, 10);
+            (one.peer, other.peer) = relay.addresses.clone();
+            relays.borrow_mut().push(relay);
+        }
+        for (file, list) in files.iter().zip(&lists) {
+            LinkSpec::store(file, list).unwrap();
+        }
+    });
+    let opensm = OpenSm::up(&joined.planes[0], "", &[], &[]);
+    opensm.assert_no_errors();
+    joined.wait_until_seen(0, &Graph::of(&joined.whole), "the uncut fabric");
+    joined.wait_for_ping("ibping from end to end");
+    let sum = |field: &str| -> u64 {
+        joined.planes.iter().flat_map(links_of).map(|link| link[field].as_u64().unwrap()).sum()
+    };
+    println!("{} of {} MADs lost", sum("lost"), sum("sent"));
+    eventually("some MAD is lost", || {
+        joined.planes[0].run(&["ibnetdiscover"]);
+        sum("lost") > 0
+    });
+    assert_eq!(sum("downs"), 0, "1 % loss takes no link down");
+}
+
+/// Carries UDP packets between two addresses and loses some; ends with the value.
+struct Relay {
+    /// Where the first and the second send to.
+    addresses: (String, String),
+    stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Relay {
+    /// Of a thousand packets `lost` are lost.
+    fn between(one: &str, other: &str, lost: u64) -> Self {
+        let socket = || {
+            let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+            socket.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+            socket
+        };
+        let (hears_one, hears_other) = (socket(), socket());
+        let addresses =
+            (hears_one.local_addr().unwrap().to_string(), hears_other.local_addr().unwrap().to_string());
+        let stop = Arc::new(AtomicBool::new(false));
+        let mut threads = Vec::new();
+        for (seed, hears, says, to) in
+            [(1, &hears_one, &hears_other, other), (2, &hears_other, &hears_one, one)]
+        {
+            let (hears, says) = (hears.try_clone().unwrap(), says.try_clone().unwrap());
+            let (to, stop) = (to.to_owned(), stop.clone());
+            println!("relay to {to}: seed {seed}");
+            threads.push(std::thread::spawn(move || {
+                let mut random = 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(seed);
+                let mut packet = [0; 2048];
+                while !stop.load(Ordering::Relaxed) {
+                    let Ok(length) = hears.recv(&mut packet) else { continue };
+                    random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                    if (random >> 33) % 1000 >= lost {
+                        let _ = says.send_to(&packet[..length], &to);
+                    }
+                }
+            }));
+        }
+        Self { addresses, stop, threads }
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+#[test]
+fn four_planes_in_namespaces_with_loss_are_one_subnet() {
+    if !have(&["opensm", "ibnetdiscover", "ibping", "saquery", "ip", "tc"]) {
+        return;
+    }
+    let spaces = match spaces(4) {
+        Ok(spaces) => spaces,
+        Err(reason) => return skip(&format!("network namespaces cannot be made: {reason}")),
+    };
+    let joined = Joined::up(4, spaces);
+    let opensm = OpenSm::up(&joined.planes[0], "", &[], &[]);
+    opensm.assert_no_errors();
+    joined.wait_until_seen(0, &Graph::of(&joined.whole), "the uncut fabric");
+    joined.wait_for_ping("ibping from end to end");
+    let lost: u64 = joined.planes.iter().flat_map(links_of).map(|link| link["lost"].as_u64().unwrap()).sum();
+    let downs: u64 =
+        joined.planes.iter().flat_map(links_of).map(|link| link["downs"].as_u64().unwrap()).sum();
+    println!("{lost} MADs lost, links went down {downs} times");
+    assert_eq!(downs, 0, "1 % loss takes no link down");
+}
+
+fn links_of(plane: &Plane) -> Vec<serde_json::Value> {
+    plane.json(&["links", "show"])["links"].as_array().unwrap().clone()
+}
+
+fn default_guid(plane: &Plane) -> u64 {
+    let stat = plane.ok(&["ibstat"]);
+    let guid = stat.lines().find_map(|line| line.trim().strip_prefix("Node GUID: 0x")).unwrap();
+    u64::from_str_radix(guid, 16).unwrap()
+}
+
+/// A network namespace with one address, on a bridge with the others; gone with the value.
+struct Space {
+    name: String,
+    bridge: String,
+    address: String,
+}
+
+impl Drop for Space {
+    fn drop(&mut self) {
+        let _ = ip(&["netns", "del", &self.name]);
+        let _ = ip(&["link", "del", &self.bridge]);
+    }
+}
+
+fn ip(arguments: &[&str]) -> Result<(), String> {
+    system("ip", arguments)
+}
+
+fn system(program: &str, arguments: &[&str]) -> Result<(), String> {
+    let ran = Command::new(program).args(arguments).output().map_err(|error| error.to_string())?;
+    let said = String::from_utf8_lossy(&ran.stderr).trim().to_owned();
+    if ran.status.success() { Ok(()) } else { Err(format!("{program} {}: {said}", arguments.join(" "))) }
+}
+
+/// Namespaces whose packets are lost with 1 %.
+fn spaces(count: usize) -> Result<Vec<Space>, String> {
+    // names of interfaces have 15 letters at most
+    let mark = std::process::id() % 100_000;
+    let bridge = format!("mpb{mark}");
+    ip(&["link", "add", &bridge, "type", "bridge"])?;
+    let mut all = Vec::new();
+    for number in 0..count {
+        let space = Space {
+            name: format!("mp-{mark}-{number}"),
+            bridge: bridge.clone(),
+            address: format!("10.231.7.{}", number + 1),
+        };
+        ip(&["netns", "add", &space.name])?;
+        let (outer, inner) = (format!("mpo{mark}n{number}"), format!("mpi{mark}n{number}"));
+        let (name, network) = (space.name.clone(), format!("{}/24", space.address));
+        all.push(space);
+        ip(&["link", "add", &outer, "type", "veth", "peer", "name", &inner])?;
+        ip(&["link", "set", &inner, "netns", &name])?;
+        ip(&["link", "set", &outer, "master", &bridge, "up"])?;
+        ip(&["-n", &name, "link", "set", "lo", "up"])?;
+        ip(&["-n", &name, "address", "add", &network, "dev", &inner])?;
+        ip(&["-n", &name, "link", "set", &inner, "up"])?;
+        let netem =
+            ["netns", "exec", &name, "tc", "qdisc", "add", "dev", &inner, "root", "netem", "loss", "1%"];
+        if let Err(reason) = ip(&netem) {
+            // the relay of another test loses frames on every kernel
+            eprintln!("NOTE: no loss in namespaces: {reason}");
+        }
+    }
+    ip(&["link", "set", &bridge, "up"])?;
+    Ok(all)
+}
