@@ -11,6 +11,8 @@
 //! | the plane dies | [`reactor`], by the socket | waiting clients are told at once; the link is tried again |
 //! | the plane's socket appears | [`reactor`], by inotify | the link is tried at once |
 //! | routes are changed | [`reactor`] | [`route_desk`] changes [`routes`], publishes in batches, waits for the workers |
+//! | SIGHUP | [`reactor`], by a pipe | the plane is looked for again |
+//! | a turn ends | [`manager`] | a service manager hears that madctld is well |
 //! | SIGTERM, SIGINT | [`reactor`], by a pipe | orderly end |
 //!
 //! One thread, no locks. Arrows point to the right only: cli → spawn → config, sys; reactor → admin, plane_link,
@@ -30,6 +32,7 @@ pub mod config;
 pub mod credentials;
 pub mod file_part;
 pub mod link_list;
+pub mod manager;
 pub mod places;
 pub mod plane_link;
 pub mod poller;

@@ -1,7 +1,8 @@
 //! madctld's loop: one thread that sleeps until a source is ready.
 //!
 //! Sources: the admin listener and its clients, the link to the plane, a pipe that signal handlers write into, and
-//! inotify on the runtime directory, so that a plane that starts is found without looking for it.
+//! inotify on the runtime directory, so that a plane that starts is found without looking for it. A service manager hears
+//! that madctld is well from this loop (`manager.rs`), so one that hangs is not well.
 //!
 //! Invariants: nothing here blocks on a peer. With no client waiting, no route to publish and the plane connected there
 //! is no timer at all; while a command waits for the plane the sleep is bounded ([`LOOK_AGAIN`]), because a doorbell may
@@ -29,6 +30,7 @@ use crate::admin::{self, Action, ControlStatus, Done};
 use crate::admin_peer::{AdminPeer, PeerState};
 use crate::answer::Answer;
 use crate::link_list::LinkList;
+use crate::manager::Manager;
 use crate::plane_link::{Change, LinkSources, PlaneLink};
 use crate::poller::{Interest, Poller, Ready};
 use crate::publish::Capacities;
@@ -36,11 +38,14 @@ use crate::route_desk::RouteDesk;
 use madplane_shm::process;
 use madplane_shm::process::lock::{DaemonLock, LockError};
 
+mod service;
+
 const LISTENER: u64 = 0;
 const SIGNALS: u64 = 1;
 const DIRECTORY: u64 = 2;
 const PLANE_SOCKET: u64 = 3;
 const EVENT_BELL: u64 = 4;
+const RELOADS: u64 = 5;
 const FIRST_PEER: u64 = 16;
 
 /// Most admin clients at one time.
@@ -121,6 +126,8 @@ pub struct Reactor {
     started_unix_ns: u64,
     own_uid: u32,
     stopping: bool,
+    reloads: UnixStream,
+    manager: Manager,
 }
 
 impl std::fmt::Debug for Reactor {
@@ -148,19 +155,17 @@ impl Reactor {
         let routes = RouteDesk::open(&paths.table_segment(), capacities)?;
         let listener = listen(paths.admin_socket())
             .map_err(system(format!("admin socket {}", paths.admin_socket().display())))?;
-        let (signals, write_end) = UnixStream::pair().map_err(system("signal pipe".to_owned()))?;
-        signals.set_nonblocking(true).map_err(system("signal pipe".to_owned()))?;
         let mut signal_ids = Vec::new();
-        for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
-            let end = write_end.try_clone().map_err(system("signal pipe".to_owned()))?;
-            let id = signal_hook::low_level::pipe::register(signal, end)
+        let signals =
+            service::pipe_of(&[signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT], &mut signal_ids)
                 .map_err(system("signal handler".to_owned()))?;
-            signal_ids.push(id);
-        }
+        let reloads = service::pipe_of(&[signal_hook::consts::SIGHUP], &mut signal_ids)
+            .map_err(system("signal handler".to_owned()))?;
         let poller = Poller::create().map_err(system("epoll".to_owned()))?;
         let directory = watch(&paths);
         let mut sources = vec![poller.add(&listener, LISTENER, Interest::READ)];
         sources.push(poller.add(&signals, SIGNALS, Interest::READ));
+        sources.push(poller.add(&reloads, RELOADS, Interest::READ));
         sources.extend(directory.as_ref().map(|fd| poller.add(fd, DIRECTORY, Interest::READ)));
         sources.into_iter().collect::<io::Result<()>>().map_err(system("epoll".to_owned()))?;
         let link_sources = LinkSources { socket: PLANE_SOCKET, event_bell: EVENT_BELL };
@@ -184,6 +189,8 @@ impl Reactor {
             started_unix_ns: process::unix_ns(),
             own_uid: rustix::process::geteuid().as_raw(),
             stopping: false,
+            reloads,
+            manager: Manager::default(),
         })
     }
 
@@ -217,6 +224,7 @@ impl Reactor {
             self.turn()?;
         }
         info!("stopping");
+        self.manager.stopping();
         self.routes.finish(Instant::now());
         let _ = std::fs::remove_file(self.paths.admin_socket());
         Ok(())
@@ -245,6 +253,7 @@ impl Reactor {
             self.answer(peer, &reply, true);
         }
         self.ring_workers();
+        self.tell_manager();
         Ok(())
     }
 
@@ -268,7 +277,7 @@ impl Reactor {
         let nearest = nearest.map(|wait| wait + Duration::from_millis(1));
         let nearest = if commands.is_some() { nearest.map(|wait| wait.min(LOOK_AGAIN)) } else { nearest };
         let routes = self.routes.deadline(now).map(|at| at.saturating_duration_since(now));
-        nearest.into_iter().chain(routes).min()
+        nearest.into_iter().chain(routes).chain(self.manager.longest_sleep()).min()
     }
 
     fn on_ready(&mut self, ready: Ready, now: Instant) {
@@ -279,6 +288,7 @@ impl Reactor {
                 self.stopping |= rustix::io::read(&self.signals, &mut bytes).is_ok();
             }
             DIRECTORY => self.on_directory(now),
+            RELOADS => self.reload(now),
             PLANE_SOCKET => {
                 // what the plane said before it went counts
                 self.take_events(now);

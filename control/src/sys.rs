@@ -15,6 +15,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use madplane_shm::process::notify;
 use rustix::io::FdFlags;
 use rustix::thread::CpuSet;
 use rustix::time::Timespec;
@@ -34,6 +35,10 @@ pub fn spawn_detached(
 ) -> io::Result<Child> {
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+    for variable in notify::VARIABLES {
+        // the service manager waits for the one who was started by it, not for us
+        command.env_remove(variable);
+    }
     let before_exec = move || {
         rustix::process::setsid()?;
         leave_no_descriptor();

@@ -38,13 +38,14 @@ use crate::links::open::Transports;
 use crate::memory::{Portion, SessionMemory};
 use crate::notices::{Digest, NoticeDesk};
 use crate::orders::{Order, OrderDesk, Report};
+use crate::service::Service;
 use madplane_shm::process::monotonic_ns;
 use tenancy::Peer;
 
 /// How long housekeeping waits for a worker before it gives the order up.
 const ORDER_PATIENCE: Duration = Duration::from_secs(2);
 /// Housekeeping comes by at least this often, to show that it lives.
-const HEARTBEAT: rustix::time::Timespec = rustix::time::Timespec { tv_sec: 0, tv_nsec: 500_000_000 };
+const HEARTBEAT: Duration = Duration::from_millis(500);
 
 /// What epoll tells apart.
 mod token {
@@ -52,6 +53,7 @@ mod token {
     pub(super) const SIGNALS: u64 = u64::MAX - 1;
     pub(super) const REPORTS: u64 = u64::MAX - 2;
     pub(super) const COMMANDS: u64 = u64::MAX - 3;
+    pub(super) const RELOAD: u64 = u64::MAX - 4;
 }
 
 /// What a connection is for.
@@ -137,6 +139,7 @@ pub struct Housekeeping {
     transports: Transports,
     /// The last complaint about the table, so that it is made once.
     table_complaint: String,
+    service: Service,
 }
 
 /// What housekeeping needs to start.
@@ -223,7 +226,13 @@ impl Housekeeping {
             links_again: None,
             transports: Transports::default(),
             table_complaint: String::new(),
+            service: Service::default(),
         })
+    }
+
+    /// Tells a service manager how the plane is.
+    pub fn serve_for(&mut self, service: Service) {
+        self.service = service;
     }
 
     /// Serves until `stop` becomes readable, then stops the workers.
@@ -232,6 +241,16 @@ impl Housekeeping {
     /// epoll itself failed.
     pub fn serve(&mut self, stop: impl AsFd) -> Result<(), Errno> {
         add(&self.epoll, &stop, token::SIGNALS)?;
+        if let Some(reload) = self.service.reload_fd() {
+            add(&self.epoll, reload, token::RELOAD)?;
+        }
+        let longest = self.service.longest_sleep().map_or(HEARTBEAT, |ours| ours.min(HEARTBEAT));
+        let longest = rustix::time::Timespec {
+            tv_sec: 0,
+            // at most half a second
+            tv_nsec: longest.subsec_nanos().into(),
+        };
+        self.service.begin(&self.status);
         let mut events = Vec::with_capacity(64);
         loop {
             self.status.plane().heartbeat_ns.store(monotonic_ns(), Ordering::Relaxed);
@@ -241,15 +260,18 @@ impl Housekeeping {
             self.look_at_cores();
             self.show_links();
             self.watch_links();
+            self.service.come_by(&self.status);
             events.clear();
-            match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), Some(&HEARTBEAT)) {
+            match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), Some(&longest)) {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(error) => return Err(error),
             }
             for event in &events {
                 match event.data.u64() {
                     token::LISTENER => self.accept(),
+                    token::RELOAD => self.reload(),
                     token::SIGNALS => {
+                        self.service.stopping();
                         self.stop_workers();
                         return Ok(());
                     }
@@ -261,6 +283,16 @@ impl Housekeeping {
                 }
             }
         }
+    }
+
+    /// Looks at once at what it otherwise finds when it comes by: the table, and the cores that it may use.
+    fn reload(&mut self) {
+        self.service.reloading();
+        self.look_at_cores_now();
+        self.table_complaint.clear();
+        self.look_for_table();
+        tracing::info!("looked at cores and table again");
+        self.service.reloaded(&self.status);
     }
 
     fn stop_workers(&mut self) {

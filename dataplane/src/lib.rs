@@ -36,6 +36,7 @@ pub mod notices;
 pub mod orders;
 pub mod plane;
 pub mod route_view;
+pub mod service;
 pub mod sessions;
 pub mod sleep;
 pub mod telemetry;

@@ -29,6 +29,7 @@ use crate::cores::{ClaimError, Cores};
 use crate::mesh::mesh;
 use crate::notices::{NoticeDesk, notice_ring};
 use crate::orders::{OrderDesk, order_rings};
+use crate::service::Service;
 use crate::sleep::WorkerBell;
 use crate::worker::Worker;
 
@@ -173,6 +174,13 @@ impl Plane {
             .store(u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
         plane.state.store(plane_state::READY, Ordering::Release);
         Ok(Self { housekeeping, workers, status, attach_socket: paths.attach_socket(), _lock: lock })
+    }
+
+    /// Tells a service manager that the plane is ready, well and stopping, and reloads when asked to.
+    #[must_use]
+    pub fn with_service(mut self, service: Service) -> Self {
+        self.housekeeping.serve_for(service);
+        self
     }
 
     /// Serves until `stop` becomes readable, then stops the workers and removes the socket.

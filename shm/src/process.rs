@@ -1,4 +1,4 @@
-//! Processes, clocks and locks as all sides of the segments see them.
+//! Processes, clocks, locks and the service manager as all sides of the segments see them.
 //!
 //! Heartbeats and times of application are compared across processes, and so is the identity of a writer: what they are
 //! made of has one home. Plain functions, any thread; the clocks are vDSO reads.
@@ -8,6 +8,7 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::header::Incarnation;
 
 pub mod lock;
+pub mod notify;
 
 /// Identity of this process.
 pub fn incarnation() -> Incarnation {

@@ -1,5 +1,6 @@
 //! The control daemon: arguments, log, exit codes.
 //!
+//! SIGTERM and SIGINT stop it in order; SIGHUP has it look for the plane again.
 //! Exit codes: 0 stopped in order, 1 could not start or had to end (one line on standard error), 2 wrong usage.
 #![forbid(unsafe_code)]
 
@@ -11,6 +12,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use madplane_control::cli::{output, usage};
 use madplane_control::config::{LogFormat, plane_paths};
+use madplane_control::manager::Manager;
 use madplane_control::publish::Capacities;
 use madplane_control::reactor::{Outcome, Reactor};
 use madplane_control::routes::MAX_CAPACITY;
@@ -96,6 +98,7 @@ fn serve(
     let outcome = reactor.run_until_ready().map_err(|error| error.to_string())?;
     if outcome == Outcome::Ready {
         tell(ready, "READY");
+        reactor.begin_service(Manager::from_environment());
     }
     reactor.run().map_err(|error| error.to_string())
 }

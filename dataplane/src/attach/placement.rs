@@ -18,6 +18,11 @@ impl Housekeeping {
         if self.looked_at_cores.elapsed() < BETWEEN_LOOKS {
             return;
         }
+        self.look_at_cores_now();
+    }
+
+    /// The same, however short ago it was done.
+    pub(super) fn look_at_cores_now(&mut self) {
         self.looked_at_cores = Instant::now();
         let moves = self.cores.look(&self.config.cores().others);
         for step in &moves {

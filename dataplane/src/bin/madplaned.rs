@@ -1,5 +1,6 @@
-//! The dataplane daemon: arguments, signals, exit codes.
+//! The dataplane daemon: arguments, signals, the service manager, exit codes.
 //!
+//! SIGTERM and SIGINT stop it in order; SIGHUP has it look at its cores and at the route table again.
 //! Exit codes: 0 stopped in order, 1 could not start or serve (one line on standard error), 2 wrong usage.
 #![forbid(unsafe_code)]
 
@@ -14,7 +15,9 @@ use std::time::Instant;
 use clap::Parser;
 use madplane_dataplane::config::{Config, RawConfig};
 use madplane_dataplane::plane::Plane;
+use madplane_dataplane::service::Service;
 use madplane_port::pool::Pool;
+use madplane_shm::process::notify::Notifier;
 
 /// The system's memory, and huge pages for what lives as long as the plane.
 #[global_allocator]
@@ -151,16 +154,28 @@ fn run(arguments: Arguments, started: Instant, ready: &mut Option<File>) -> Resu
     if print_config {
         return writeln!(std::io::stdout(), "{config}").map_err(|error| error.to_string());
     }
-    let (stop, on_signal) = UnixStream::pair().map_err(|error| error.to_string())?;
-    for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
-        let pipe = on_signal.try_clone().map_err(|error| error.to_string())?;
-        signal_hook::low_level::pipe::register(signal, pipe).map_err(|error| error.to_string())?;
-    }
+    let stop = pipe_of(&[signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT])?;
+    let reload = pipe_of(&[signal_hook::consts::SIGHUP])?;
+    let notifier = Notifier::from_environment().unwrap_or_else(|error| {
+        tracing::warn!("the service manager will not hear of us: {error}");
+        Notifier::default()
+    });
     tracing::info!("{config}");
     let plane = Plane::start(config, started).map_err(|error| error.to_string())?;
+    let plane = plane.with_service(Service::new(notifier, reload));
     tracing::info!(ms = started.elapsed().as_millis(), "ready");
     if let Some(mut pipe) = ready.take() {
         let _ = writeln!(pipe, "READY");
     }
-    plane.serve(OwnedFd::from(stop)).map_err(|error| error.to_string())
+    plane.serve(stop).map_err(|error| error.to_string())
+}
+
+/// Becomes readable when one of `signals` comes.
+fn pipe_of(signals: &[std::ffi::c_int]) -> Result<OwnedFd, String> {
+    let (reader, writer) = UnixStream::pair().map_err(|error| error.to_string())?;
+    for signal in signals {
+        let pipe = writer.try_clone().map_err(|error| error.to_string())?;
+        signal_hook::low_level::pipe::register(*signal, pipe).map_err(|error| error.to_string())?;
+    }
+    Ok(reader.into())
 }
