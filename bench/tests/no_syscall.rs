@@ -150,7 +150,7 @@ impl Trace {
         let directory = tempfile::tempdir().map_err(|error| BenchError::io("temporary directory", error))?;
         let table = directory.path().join("calls");
         let thread = plane.status()?.worker(0).thread.load(Ordering::Relaxed);
-        let thread = if thread == 0 { worker_thread(plane.process().id()) } else { thread };
+        assert_ne!(thread, 0, "a plane that is ready shows the threads of its workers");
         let mut command = Command::new(strace);
         command.args(["-c", "-p", &thread.to_string(), "-o"]).arg(&table);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -171,16 +171,4 @@ impl Trace {
         let table = std::fs::read_to_string(&self.table).expect("strace has written its table");
         (calls(&table).values().sum(), table)
     }
-}
-
-/// Thread of the first worker, by its name.
-fn worker_thread(pid: u32) -> u32 {
-    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("the plane runs");
-    tasks
-        .filter_map(|task| task.ok()?.file_name().to_str()?.parse::<u32>().ok())
-        .find(|task| {
-            std::fs::read_to_string(format!("/proc/{pid}/task/{task}/comm"))
-                .is_ok_and(|name| name.trim() == "madplane-w0")
-        })
-        .expect("the worker has a thread")
 }

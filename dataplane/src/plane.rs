@@ -7,7 +7,7 @@ use std::fs::Permissions;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
@@ -262,6 +262,7 @@ fn start_worker(
     let cpu = core.and_then(|core| u32::try_from(core).ok()).unwrap_or(u32::MAX);
     block.cpu.store(cpu, Ordering::Relaxed);
     let shown = status.clone();
+    let (begun, begins) = mpsc::sync_channel(1);
     let body = move || {
         let alarm = AbortOnPanic;
         if core.is_some_and(|core| !machine::pin_thread(core)) {
@@ -270,10 +271,15 @@ fn start_worker(
         machine::sharpen_timers();
         let thread = rustix::thread::gettid().as_raw_nonzero().get();
         shown.worker(index).thread.store(u32::try_from(thread).unwrap_or(0), Ordering::Relaxed);
+        let _ = begun.send(());
         worker.run();
         std::mem::forget(alarm);
     };
-    std::thread::Builder::new().name(format!("madplane-w{index}")).spawn(body).map_err(StartError::Thread)
+    let thread = std::thread::Builder::new().name(format!("madplane-w{index}")).spawn(body);
+    let thread = thread.map_err(StartError::Thread)?;
+    // a plane that is ready has workers that are; one that panics instead ends the process
+    let _ = begins.recv();
+    Ok(thread)
 }
 
 /// Bytes of huge pages that the plane may take for itself: what is left for sessions is what was said, or half.
