@@ -236,14 +236,23 @@ impl RingClient {
     /// [`BenchError::Wrong`] or [`BenchError::Silence`].
     #[inline]
     pub fn ask_one(&mut self, query: &mut Query, number: u32) -> Result<(), BenchError> {
-        let mut answer = MadMessage::default();
+        self.exchange(query, number, &mut MadMessage::default())
+    }
+
+    #[inline(always)]
+    fn exchange(
+        &mut self,
+        query: &mut Query,
+        number: u32,
+        answer: &mut MadMessage,
+    ) -> Result<(), BenchError> {
         if !self.send(query.numbered(number)) {
             return Err(BenchError::Wrong("an empty ring is full".to_owned()));
         }
         self.flush();
-        self.receive(&mut answer)?;
-        if !query.is_answered(number, &answer) {
-            return Err(query.complaint(number, &answer));
+        self.receive(answer)?;
+        if !query.is_answered(number, answer) {
+            return Err(query.complaint(number, answer));
         }
         self.release();
         Ok(())
@@ -264,15 +273,7 @@ impl RingClient {
         let mut answer = MadMessage::default();
         let mut before = Instant::now();
         for number in 0..count {
-            if !self.send(query.numbered(number)) {
-                return Err(BenchError::Wrong("an empty ring is full".to_owned()));
-            }
-            self.flush();
-            self.receive(&mut answer)?;
-            if !query.is_answered(number, &answer) {
-                return Err(query.complaint(number, &answer));
-            }
-            self.release();
+            self.exchange(query, number, &mut answer)?;
             let now = Instant::now();
             times.record(nanoseconds(now - before));
             before = now;

@@ -4,7 +4,6 @@
 //! (`rings`). *Uncached* means that the route has to be looked at anew for each request, *cached* that it is resolved.
 
 use madplane_engine::{Packet, PinnedRoute, Shard};
-use madplane_port::machine::pin_thread;
 
 use crate::by_lid::{EngineClient, Kind, PlaneClient};
 use crate::error::BenchError;
@@ -15,7 +14,7 @@ use crate::plane::{Plane, PlaneOptions};
 use crate::report::{Bar, Record};
 use crate::scenario::Options;
 use crate::subnet::Subnet;
-use crate::table::HOSTS_128;
+use crate::table::{HOSTS_128, on_the_client_core};
 use crate::tables::{Publisher, RouteSpec};
 use crate::ways::Way;
 
@@ -30,19 +29,7 @@ const DESTINATIONS: usize = 4096;
 /// See [`BenchError`].
 pub fn run(options: &Options) -> Result<Vec<Record>, BenchError> {
     let mut records = on_cores(&all_cores()[all_cores().len().saturating_sub(1)..], || engine(options))?;
-    let cores = Cores::choose()?;
-    // a thread of its own, so that the pinning ends with it
-    let rings = std::thread::scope(|scope| {
-        let measure = || {
-            pin_thread(cores.client);
-            rings(options, cores)
-        };
-        scope
-            .spawn(measure)
-            .join()
-            .unwrap_or_else(|_| Err(BenchError::Wrong("the client panicked".to_owned())))
-    })?;
-    records.extend(rings);
+    records.extend(on_the_client_core(|cores| rings(options, cores))?);
     Ok(records)
 }
 

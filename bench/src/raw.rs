@@ -16,6 +16,7 @@ use crate::machine::Cores;
 use crate::plane::{Plane, PlaneOptions};
 use crate::report::{Bar, Record};
 use crate::scenario::Options;
+use crate::table::on_the_client_core;
 
 /// Queries in flight.
 const DEPTHS: [u32; 2] = [64, 256];
@@ -25,18 +26,10 @@ const DEPTHS: [u32; 2] = [64, 256];
 /// # Errors
 /// See [`BenchError`].
 pub fn run(options: &Options) -> Result<Vec<Record>, BenchError> {
-    let cores = Cores::choose()?;
-    // a thread of its own, so that the pinning ends with it
-    std::thread::scope(|scope| {
-        scope
-            .spawn(|| {
-                pin_thread(cores.client);
-                let mut records = round_trips(options, cores)?;
-                records.extend(pipelined(options, cores)?);
-                Ok(records)
-            })
-            .join()
-            .unwrap_or_else(|_| Err(BenchError::Wrong("the client panicked".to_owned())))
+    on_the_client_core(|cores| {
+        let mut records = round_trips(options, cores)?;
+        records.extend(pipelined(options, cores)?);
+        Ok(records)
     })
 }
 

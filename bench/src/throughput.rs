@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use madplane_port::machine::{pin_thread, ranges};
+use madplane_port::machine::ranges;
 use madplane_shm::counters::Counter;
 use madplane_shm::status::Status;
 use madplane_wire::smp::port_info::field as pi;
@@ -22,6 +22,7 @@ use crate::report::{Bar, Record};
 use crate::scenario::Options;
 use crate::stint::Stint;
 use crate::subnet::Subnet;
+use crate::table::on_the_client_core;
 
 use flow::{Ask, Flow, stream};
 
@@ -75,18 +76,10 @@ impl Case {
 /// # Errors
 /// See [`BenchError`].
 pub fn run(options: &Options) -> Result<Vec<Record>, BenchError> {
-    let cores = Cores::choose()?;
-    // a thread of its own, so that the pinning ends with it
-    std::thread::scope(|scope| {
-        scope
-            .spawn(|| {
-                pin_thread(cores.client);
-                let mut records = fat_tree(options, cores)?;
-                records.extend(ring(options, cores)?);
-                Ok(records)
-            })
-            .join()
-            .unwrap_or_else(|_| Err(BenchError::Wrong("the client panicked".to_owned())))
+    on_the_client_core(|cores| {
+        let mut records = fat_tree(options, cores)?;
+        records.extend(ring(options, cores)?);
+        Ok(records)
     })
 }
 
