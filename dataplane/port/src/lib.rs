@@ -1,15 +1,21 @@
 //! Ports of a worker: where MADs come in and go out, and the machine below them.
 //!
 //! A worker owns its ports and calls them from its own thread only. A port moves bursts of [`MadMessage`]; it does not
-//! look inside a MAD. Two backends exist: [`session`] (a client process, over shared memory) and [`loopback`] (two ends
-//! in one process, for tests). Queue pairs and the kernel's umad device join behind the same trait.
+//! look inside a MAD. Backends: [`session`] (a client process, over shared memory), [`loopback`] (two ends in one process, for
+//! tests), [`umad_dev`] (the kernel's device), and with the feature `verbs` queue pairs of our own. [`device`] knows which RDMA
+//! devices there are and why one cannot be used; [`opened`] opens one and keeps it open.
 #![deny(unsafe_code)]
 
 pub mod datagram;
+pub mod device;
 pub mod loopback;
 pub mod machine;
+pub mod opened;
 pub mod session;
 pub mod sys;
+pub mod umad_dev;
+#[cfg(feature = "verbs")]
+pub mod verbs;
 
 pub use madplane_shm::message::MadMessage;
 
