@@ -30,6 +30,27 @@ fn device(name: &str) -> Device {
     Device::open(&umad_path(name, 1).unwrap()).unwrap()
 }
 
+/// Somebody who takes requests on `rxe1` and does not answer: where there is nobody, the kernel answers itself (status 0x0C).
+fn silent_agent() -> Device {
+    let silent = device("rxe1");
+    silent.register(&agent(1 << GET)).unwrap();
+    silent
+}
+
+#[test]
+fn the_kernel_answers_for_nobody() {
+    if !rxe_or_skip("answers for nobody") {
+        return;
+    }
+    let mut client = port("rxe0");
+    let asking = client.register(&agent(0)).unwrap();
+    let envelope = Envelope { agent: asking, ..support::to("rxe1", 1) };
+    assert_eq!(client.tx_burst(&[MadMessage { envelope, mad: vendor_mad(GET, 5) }]), 1);
+    let answer = receive(&mut client, "the kernel's answer");
+    assert_eq!((number_of(&answer.mad), answer.mad[3]), (5, GET_RESP));
+    assert_eq!(answer.mad[4..6], [0, 0x0c], "method and attribute not supported");
+}
+
 #[test]
 fn request_and_answer_keep_the_low_half_of_the_transaction_id() {
     if !rxe_or_skip("request_and_answer") {
@@ -71,6 +92,7 @@ fn a_request_without_an_answer_comes_back_as_its_24_byte_header_with_status_110(
     }
     let client = device("rxe0");
     let asking = client.register(&agent(0)).unwrap();
+    let _silent = silent_agent();
     let mut packet = [0u8; HEADER_LEN + 256];
     packet[HEADER_LEN..].copy_from_slice(&vendor_mad(GET, 0x1122_3344));
     let to = Header {
@@ -103,6 +125,7 @@ fn the_port_keeps_time_outs_aside() {
         return;
     }
     let mut client = port("rxe0");
+    let _silent = silent_agent();
     client.set_timeout_ms(20);
     let asking = client.register(&agent(0)).unwrap();
     let envelope = Envelope { agent: asking, ..support::to("rxe1", 1) };
@@ -183,9 +206,9 @@ fn the_kernel_refuses_what_does_not_fit() {
     let file = device("rxe0");
     let refused = |spec: &AgentSpec| file.register(spec).unwrap_err().raw_os_error();
     assert_eq!(
-        refused(&AgentSpec { pair: 0, ..agent(0) }),
+        refused(&AgentSpec { class: 0x81, version: 1, ..agent(0) }),
         Some(libc::EINVAL),
-        "a GMP class on queue pair 0"
+        "an SMP class on queue pair 1"
     );
     assert_eq!(refused(&AgentSpec { oui: [0; 3], ..agent(1 << GET) }), Some(libc::EINVAL), "no OUI");
     let smp = AgentSpec { pair: 0, class: 0x81, version: 1, ..AgentSpec::default() };

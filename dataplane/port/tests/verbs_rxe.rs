@@ -9,6 +9,7 @@ mod support;
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use madplane_port::datagram::{Carrier, Datagrams, MAX_FRAME};
@@ -77,6 +78,28 @@ impl Flooder {
         count > 0 || given > 0
     }
 
+    /// Turns until everything has come and been taken there; sleeping, if it is to, when a turn found nothing.
+    fn run(mut self, sleeping: bool, taken_here: &AtomicU32, taken_there: &AtomicU32) -> Self {
+        let mut last_progress = Instant::now();
+        while self.got < FLOOD || taken_there.load(Ordering::Acquire) < FLOOD {
+            let worked = self.turn(taken_there.load(Ordering::Acquire));
+            taken_here.store(self.got, Ordering::Release);
+            if worked {
+                last_progress = Instant::now();
+            } else if sleeping {
+                // drained (above): arm, look once more, sleep, acknowledge; bounded, because room at the other end is no event
+                if self.port.arm() {
+                    sleep_on(self.port.waker(), 100);
+                }
+                self.port.disarm();
+            } else {
+                std::thread::yield_now();
+            }
+            assert!(last_progress.elapsed() < support::WATCHDOG, "stuck at {} and {}", self.sent, self.got);
+        }
+        self
+    }
+
     fn check(&self, name: &str) {
         let lost = self.seen.iter().filter(|times| **times == 0).count();
         let doubled = self.seen.iter().filter(|times| **times > 1).count();
@@ -93,34 +116,12 @@ fn flood(sleeping: bool) {
     let (mut a, mut b) = (Flooder::new("rxe0"), Flooder::new("rxe1"));
     a.to = support::to("rxe1", b.port.number());
     b.to = support::to("rxe0", a.port.number());
-    let mut last_progress = Instant::now();
-    while a.got < FLOOD || b.got < FLOOD {
-        let mut worked = a.turn(b.got);
-        worked |= b.turn(a.got);
-        if worked {
-            last_progress = Instant::now();
-        } else if sleeping {
-            // drain (above), arm, look once more, sleep on both channels, acknowledge
-            let (ready_a, ready_b) = (a.port.arm(), b.port.arm());
-            if ready_a && ready_b {
-                use rustix::event::{PollFd, PollFlags, Timespec, poll};
-                let mut fds = [
-                    PollFd::from_borrowed_fd(a.port.waker(), PollFlags::IN),
-                    PollFd::from_borrowed_fd(b.port.waker(), PollFlags::IN),
-                ];
-                let limit = Timespec { tv_sec: 10, tv_nsec: 0 };
-                assert!(
-                    poll(&mut fds, Some(&limit)).unwrap() > 0,
-                    "a wake-up was lost at {} and {}",
-                    a.got,
-                    b.got
-                );
-            }
-            a.port.disarm();
-            b.port.disarm();
-        }
-        assert!(last_progress.elapsed() < support::WATCHDOG, "stuck at {} and {}", a.got, b.got);
-    }
+    let (taken_a, taken_b) = (AtomicU32::new(0), AtomicU32::new(0));
+    let (a, b) = std::thread::scope(|scope| {
+        let there = scope.spawn(|| b.run(sleeping, &taken_b, &taken_a));
+        let here = a.run(sleeping, &taken_a, &taken_b);
+        (here, there.join().unwrap())
+    });
     a.check("rxe0");
     b.check("rxe1");
     assert_eq!(sleeping, a.port.counters().wakeups + b.port.counters().wakeups > 0);
@@ -140,41 +141,50 @@ fn a_hundred_thousand_mads_each_way_by_completion_channel() {
     }
 }
 
-/// Median round trip of one MAD at a time.
-fn median_round_trip(rounds: usize, sleeping: bool) -> Duration {
+/// Waits for one MAD: polling, or asleep, where the wake-up has to come.
+fn next_mad(port: &mut MadPort, sleeping: bool) -> MadMessage {
+    let mut buffer = [MadMessage::default()];
+    wait_for("a MAD of a round trip", || {
+        if port.rx_burst(&mut buffer) == 1 {
+            port.release();
+            return Some(buffer[0]);
+        }
+        if sleeping {
+            if port.arm() {
+                assert!(sleep_on(port.waker(), 30_000), "a wake-up was lost");
+            }
+            port.disarm();
+        }
+        None
+    })
+}
+
+/// Median round trip of one MAD at a time, the other end in a thread of its own.
+fn median_round_trip(rounds: u32, sleeping: bool) -> Duration {
     let (mut a, mut b) = (open("rxe0"), open("rxe1"));
     let to_b = support::to("rxe1", b.number());
-    let wait = |port: &mut MadPort| {
-        let mut buffer = [MadMessage::default()];
-        wait_for("a MAD of a round trip", || {
-            if port.rx_burst(&mut buffer) == 1 {
-                port.release();
-                return Some(());
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            for _ in 0..rounds {
+                let mut request = next_mad(&mut b, sleeping);
+                request.mad[3] = GET_RESP;
+                request.envelope = Envelope { q_key: GSI_Q_KEY, ..answer(&request.envelope) };
+                assert_eq!(b.tx_burst(&[request]), 1);
+                b.flush();
             }
-            if sleeping {
-                if port.arm() {
-                    sleep_on(port.waker(), 1000);
-                }
-                port.disarm();
-            }
-            None
+            assert_eq!(sleeping, b.counters().wakeups > 0);
         });
-        buffer[0]
-    };
-    let mut times = Vec::with_capacity(rounds);
-    for number in 0..u32::try_from(rounds).unwrap() {
-        let begun = Instant::now();
-        assert_eq!(a.tx_burst(&[MadMessage { envelope: to_b, mad: vendor_mad(GET, number) }]), 1);
-        a.flush();
-        let request = wait(&mut b);
-        let back = Envelope { q_key: GSI_Q_KEY, ..answer(&request.envelope) };
-        assert_eq!(b.tx_burst(&[MadMessage { envelope: back, mad: vendor_mad(GET_RESP, number) }]), 1);
-        b.flush();
-        assert_eq!(number_of(&wait(&mut a).mad), number);
-        times.push(begun.elapsed());
-    }
-    times.sort_unstable();
-    times[rounds / 2]
+        let mut times = Vec::new();
+        for number in 0..rounds {
+            let begun = Instant::now();
+            assert_eq!(a.tx_burst(&[MadMessage { envelope: to_b, mad: vendor_mad(GET, number) }]), 1);
+            a.flush();
+            assert_eq!(number_of(&next_mad(&mut a, sleeping).mad), number);
+            times.push(begun.elapsed());
+        }
+        times.sort_unstable();
+        times[times.len() / 2]
+    })
 }
 
 #[test]
