@@ -38,7 +38,7 @@ pub enum Change {
 pub enum Opened {
     /// A queue pair of our own.
     #[cfg(feature = "verbs")]
-    Verbs(verbs::MadPort),
+    Verbs(Box<verbs::MadPort>),
     /// The kernel's device.
     Umad(UmadPort),
 }
@@ -51,7 +51,10 @@ impl Opened {
     pub fn open(spec: &DeviceSpec, backend: Backend, agents: &[AgentSpec]) -> Result<Self, Unavailable> {
         match backend {
             #[cfg(feature = "verbs")]
-            Backend::Verbs => verbs::MadPort::open(spec, &verbs::QueueSettings::default()).map(Self::Verbs),
+            Backend::Verbs => {
+                let port = verbs::MadPort::open(spec, &verbs::QueueSettings::default())?;
+                Ok(Self::Verbs(Box::new(port)))
+            }
             #[cfg(not(feature = "verbs"))]
             Backend::Verbs => Err(Unavailable::NotBuilt),
             Backend::Umad => {
@@ -243,7 +246,7 @@ impl MadRx for DevicePort {
     fn capabilities(&self) -> Capabilities {
         match &self.opened {
             #[cfg(feature = "verbs")]
-            Some(Opened::Verbs(port)) => MadRx::capabilities(port),
+            Some(Opened::Verbs(port)) => MadRx::capabilities(&**port),
             Some(Opened::Umad(port)) => MadRx::capabilities(port),
             None => Capabilities { depth: 0, wakes: false, can_sleep: false },
         }

@@ -14,6 +14,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
+use madplane_shm::message::MAD_LEN;
 use rustix::fs::{Mode, OFlags};
 
 use crate::sys;
@@ -223,11 +224,11 @@ impl Device {
     /// # Errors
     /// EIO: the device is gone. EINVAL: `packet` is shorter than a MAD.
     pub fn receive(&self, packet: &mut [u8]) -> io::Result<Receipt> {
+        if packet.len() < HEADER_LEN + MAD_LEN {
+            return Err(io::Error::from_raw_os_error(libc::EINVAL));
+        }
         let result = rustix::io::read(&self.file, &mut *packet);
-        let header = |packet: &[u8]| {
-            let bytes = packet.first_chunk::<HEADER_LEN>().expect("read into a buffer of a header and a MAD");
-            Header::from_bytes(bytes)
-        };
+        let header = |packet: &[u8]| packet.first_chunk().map(Header::from_bytes).unwrap_or_default();
         match result {
             Ok(length) if length >= HEADER_LEN => {
                 Ok(Receipt::Mad { header: header(packet), length: length - HEADER_LEN })

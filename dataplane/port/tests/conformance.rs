@@ -3,7 +3,11 @@
 //! The contract is the one in the documentation of `MadRx` and `MadTx`. A backend joins by adding a line to `backends!`. Backends
 //! on devices need the two of scripts/rxe-vm and are skipped elsewhere.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "tests say what they saw and why they are skipped"
+)]
 
 mod support;
 

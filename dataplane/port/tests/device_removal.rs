@@ -2,7 +2,11 @@
 //!
 //! Takes devices and kernel modules away, so it runs in a guest of its own (scripts/rxe-vm/test); skipped unless
 //! `MADPLANE_MAY_REMOVE_DEVICES` says so.
-#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "tests say what they saw and why they are skipped"
+)]
 
 mod support;
 

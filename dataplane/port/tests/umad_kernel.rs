@@ -2,7 +2,11 @@
 //!
 //! Needs the soft-RoCE devices of scripts/rxe-vm; skipped elsewhere.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "tests say what they saw and why they are skipped"
+)]
 
 mod support;
 

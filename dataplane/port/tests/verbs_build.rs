@@ -1,6 +1,10 @@
 //! How a program with the feature `verbs` finds libibverbs: when it needs it, not when it starts.
 #![cfg(feature = "verbs")]
-#![allow(clippy::unwrap_used, reason = "tests")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "tests say what they saw and why they are skipped"
+)]
 
 use madplane_port::device::Unavailable;
 use madplane_port::verbs::{self, MadPort, QueueSettings};

@@ -1,7 +1,11 @@
 //! Helpers of the tests that need RDMA devices: two soft-RoCE devices, `rxe0` and `rxe1`, as scripts/rxe-vm makes them.
 
 #![allow(dead_code, reason = "each test program uses a part")]
-#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "tests say what they saw and why they are skipped"
+)]
 
 use std::time::{Duration, Instant};
 
