@@ -24,6 +24,8 @@ struct Direction {
     rx: Box<dyn MadRx>,
     /// How a MAD is addressed so that it comes out.
     address: Envelope,
+    /// MADs come out in the order in which they went in. The kernel's agents swap neighbours now and then (DEVICES.md).
+    ordered: bool,
 }
 
 /// The client's half of a session, so that the plane's transmit half has somebody to talk to.
@@ -64,7 +66,7 @@ fn session_pair(slots: u64) -> (session::SessionRx, session::SessionTx, ClientTx
 }
 
 fn in_memory(tx: impl MadTx + 'static, rx: impl MadRx + 'static) -> Option<Direction> {
-    Some(Direction { tx: Box::new(tx), rx: Box::new(rx), address: Envelope::default() })
+    Some(Direction { tx: Box::new(tx), rx: Box::new(rx), address: Envelope::default(), ordered: true })
 }
 
 fn loopback_direction(depth: usize) -> Option<Direction> {
@@ -95,7 +97,7 @@ fn umad_direction(_depth: usize) -> Option<Direction> {
     let from = tx.register(&agent).unwrap();
     rx.register(&AgentSpec { methods: 1 << SEND, ..agent }).unwrap();
     let address = Envelope { agent: from, ..support::to("rxe1", 1) };
-    Some(Direction { tx: Box::new(tx), rx: Box::new(rx), address })
+    Some(Direction { tx: Box::new(tx), rx: Box::new(rx), address, ordered: false })
 }
 
 #[cfg(feature = "verbs")]
@@ -108,7 +110,7 @@ fn verbs_direction(depth: usize) -> Option<Direction> {
     let tx = MadPort::open(&"verbs:rxe0".parse().unwrap(), &settings).unwrap();
     let rx = MadPort::open(&"verbs:rxe1".parse().unwrap(), &settings).unwrap();
     let address = support::to("rxe1", rx.number());
-    Some(Direction { tx: Box::new(tx), rx: Box::new(rx), address })
+    Some(Direction { tx: Box::new(tx), rx: Box::new(rx), address, ordered: true })
 }
 
 const SEND: u8 = 0x03;
@@ -146,6 +148,9 @@ impl Direction {
         });
         all.extend(self.take());
         assert_eq!(all.len(), wanted, "each once");
+        if !self.ordered {
+            all.sort_by_key(|message| support::number_of(&message.mad));
+        }
         for (got, number) in all.iter_mut().zip(numbers) {
             // the kernel writes the agent into the upper half of a request's transaction id
             got.mad[8..12].fill(0);
