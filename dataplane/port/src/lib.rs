@@ -2,16 +2,23 @@
 //!
 //! A worker owns its ports and calls them from its own thread only. A port moves bursts of [`MadMessage`]; it does not
 //! look inside a MAD. Backends: [`session`] (a client process, over shared memory), [`link`] (another plane, over
-//! [`datagram`]s) and [`loopback`] (two ends in one process, for tests). Queue pairs and the kernel's umad device join behind the same trait.
+//! [`datagram`]s), [`umad_dev`] (the kernel's device), with the feature `verbs` queue pairs of our own, and [`loopback`] (two ends
+//! in one process, for tests). [`device`] knows which RDMA devices there are and why one cannot be used; [`opened`] opens one and
+//! keeps it open.
 #![deny(unsafe_code)]
 
 pub mod datagram;
+pub mod device;
 pub mod link;
 pub mod loopback;
 pub mod machine;
+pub mod opened;
 pub mod pool;
 pub mod session;
 pub mod sys;
+pub mod umad_dev;
+#[cfg(feature = "verbs")]
+pub mod verbs;
 
 pub use madplane_shm::message::{Envelope, MAD_LEN, MadMessage};
 

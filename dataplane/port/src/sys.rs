@@ -42,6 +42,50 @@ pub fn peer_groups(socket: impl AsFd) -> io::Result<Vec<u32>> {
     }
 }
 
+/// What registers an agent with a umad device; 28 bytes, as the kernel lays them out.
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C)]
+#[allow(dead_code, reason = "the kernel reads them")]
+pub(crate) struct UmadRegistration {
+    pub(crate) agent: u32,
+    pub(crate) methods: [u32; 4],
+    pub(crate) pair: u8,
+    pub(crate) class: u8,
+    pub(crate) version: u8,
+    pub(crate) oui: [u8; 3],
+    pub(crate) rmpp_version: u8,
+    pub(crate) padding: u8,
+}
+
+const _: () = assert!(size_of::<UmadRegistration>() == 28);
+
+const UMAD_REGISTER: libc::Ioctl = 0xC01C_1B01;
+const UMAD_UNREGISTER: libc::Ioctl = 0x4004_1B02;
+const UMAD_ENABLE_P_KEY: libc::Ioctl = 0x1B03;
+
+/// Asks a umad device for headers with an index of the P_Key; before the first agent.
+pub(crate) fn umad_enable_p_key(file: impl AsFd) -> io::Result<()> {
+    // SAFETY: the descriptor is borrowed for the call, which takes no argument; on another file it is refused.
+    let result = unsafe { libc::ioctl(file.as_fd().as_raw_fd(), UMAD_ENABLE_P_KEY) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Registers an agent; its number is in the request afterwards.
+pub(crate) fn umad_register(file: impl AsFd, request: &mut UmadRegistration) -> io::Result<()> {
+    let at: *mut UmadRegistration = request;
+    // SAFETY: the descriptor is borrowed for the call; the kernel reads and writes 28 bytes, the size of the struct.
+    let result = unsafe { libc::ioctl(file.as_fd().as_raw_fd(), UMAD_REGISTER, at) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Unregisters an agent.
+pub(crate) fn umad_unregister(file: impl AsFd, agent: u32) -> io::Result<()> {
+    let at: *const u32 = &raw const agent;
+    // SAFETY: the descriptor is borrowed for the call; the kernel reads 4 bytes.
+    let result = unsafe { libc::ioctl(file.as_fd().as_raw_fd(), UMAD_UNREGISTER, at) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
