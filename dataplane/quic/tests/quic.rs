@@ -1,84 +1,21 @@
-//! Links over QUIC on loopback: what every port has to do, as far as a transport that may lose can be asked for it.
-//!
-//! The conformance suite of the ports asks for exact depths and that nothing is lost; here every MAD that does not arrive has to be
-//! counted instead. Every wait has a watchdog.
+//! Links over QUIC on loopback: credentials, refusals, sleep, planes that are started again, and floods of MADs each of which
+//! arrives or is counted. What is asked of every port: `conformance.rs`. Every wait has a watchdog.
 #![allow(clippy::unwrap_used, reason = "this is a test")]
 
 use std::mem::MaybeUninit;
+mod peers;
+
 use std::net::{SocketAddr, UdpSocket};
-use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use madplane_port::datagram::{Carrier, Datagrams};
 use madplane_port::link::frame::Refusal;
-use madplane_port::link::{Declared, Link, LinkState};
+use madplane_port::link::{Link, LinkState};
 use madplane_port::{MadMessage, MadRx, MadTx};
-use madplane_quic::rings::QuicDatagrams;
-use madplane_quic::{OpenError, QuicOptions, Service};
-use madplane_shm::process::{monotonic_ns, unix_ns};
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use madplane_quic::{QuicOptions, Service};
+use madplane_shm::process::monotonic_ns;
+use peers::{Authority, PATIENCE, free_address, link, open};
 use rustix::event::{Timespec, epoll};
-
-const PATIENCE: Duration = Duration::from_secs(60);
-
-/// An authority and directories with its certificates.
-struct Authority {
-    directory: tempfile::TempDir,
-    issuer: Issuer<'static, KeyPair>,
-    pem: String,
-}
-
-impl Authority {
-    fn new() -> Self {
-        let key = KeyPair::generate().unwrap();
-        let params = || {
-            let mut params = CertificateParams::new(Vec::new()).unwrap();
-            params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-            params
-        };
-        let pem = params().self_signed(&key).unwrap().pem();
-        Self { directory: tempfile::tempdir().unwrap(), issuer: Issuer::new(params(), key), pem }
-    }
-
-    fn plane(&self, name: &str) -> PathBuf {
-        let own = self.directory.path().join(name);
-        if !own.exists() {
-            std::fs::create_dir(&own).unwrap();
-            let key = KeyPair::generate().unwrap();
-            let params = CertificateParams::new(vec!["madplane".to_owned(), name.to_owned()]).unwrap();
-            let certificate = params.signed_by(&key, &self.issuer).unwrap();
-            std::fs::write(own.join("ca.pem"), &self.pem).unwrap();
-            std::fs::write(own.join("plane.pem"), certificate.pem()).unwrap();
-            std::fs::write(own.join("plane.key"), key.serialize_pem()).unwrap();
-        }
-        own
-    }
-}
-
-fn free_address() -> SocketAddr {
-    UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
-}
-
-fn open(service: &Service, local: SocketAddr, peer: SocketAddr, credentials: &Path) -> QuicDatagrams {
-    let credentials = credentials.to_str().unwrap();
-    let options = QuicOptions::parse(&local.to_string(), &peer.to_string(), credentials).unwrap();
-    // a socket of an end that was dropped just now may still be open
-    let until = Instant::now() + PATIENCE;
-    loop {
-        match service.open(options.clone()) {
-            Ok((datagrams, _)) => return datagrams,
-            Err(OpenError::Socket { .. }) if Instant::now() < until => {
-                std::thread::sleep(Duration::from_millis(20));
-            }
-            Err(error) => panic!("{error}"),
-        }
-    }
-}
-
-fn link(datagrams: QuicDatagrams) -> Link {
-    let own = Declared { plugged: true, ..Declared::default() };
-    Link::new(Box::new(datagrams), unix_ns(), own)
-}
 
 fn numbered(number: u32) -> MadMessage {
     let mut message = MadMessage::default();
