@@ -41,6 +41,8 @@ pub mod event {
     pub const TRAP: u32 = 5;
     /// A link to another plane came up (`value` 1) or went down (0).
     pub const LINK: u32 = 6;
+    /// An RDMA device of the plane came up (`value` 1), went down (0) or changed its addresses (2).
+    pub const DEVICE: u32 = 7;
 }
 
 /// One command.

@@ -83,6 +83,14 @@ counters! {
     LinkReceived = 22, "link_mads_received";
     /// Changes at the other end of such a link.
     LinkEvents = 23, "link_events";
+    /// MADs given to RDMA devices.
+    DeviceSent = 24, "device_mads_sent";
+    /// MADs taken from RDMA devices.
+    DeviceReceived = 25, "device_mads_received";
+    /// Requests to RDMA devices that the kernel gave up waiting for.
+    DeviceTimedOut = 26, "device_requests_timed_out";
+    /// LID-routed SMPs that left by an RDMA device along a pinned route.
+    DevicePinned = 27, "device_smps_pinned", DrTable;
 }
 
 /// Words reserved for counters in a worker's block.
@@ -121,6 +129,10 @@ mod tests {
             "21 link_mads_sent -",
             "22 link_mads_received -",
             "23 link_events -",
+            "24 device_mads_sent -",
+            "25 device_mads_received -",
+            "26 device_requests_timed_out -",
+            "27 device_smps_pinned dr_table",
         ];
         let stage = |counter: &Counter| counter.stage().map_or("-", |stage| stage.label());
         let now = Counter::ALL.iter().map(|c| format!("{} {} {}", *c as u8, c.label(), stage(c)));

@@ -123,6 +123,16 @@ drop_reasons! {
     LinkFull = 43, "drop_link_full", Egress;
     /// A tenant's request for a node of another plane: tenants end at their plane.
     LinkTenant = 44, "drop_link_tenant", Egress;
+    /// The RDMA device is not open.
+    DeviceDown = 45, "drop_device_down", Egress;
+    /// The RDMA device takes no more.
+    DeviceFull = 46, "drop_device_full", Egress;
+    /// Too many requests to the RDMA device wait for their answers.
+    DeviceRequests = 47, "drop_device_requests", Egress;
+    /// An SMP for an RDMA device that has no queue pair 0.
+    DeviceSmp = 48, "drop_device_smp", Egress;
+    /// An answer from an RDMA device to a request that is over, or whose session is closed.
+    DeviceUnmatched = 49, "drop_device_unmatched", Egress;
 }
 
 #[cfg(test)]
@@ -178,6 +188,11 @@ mod tests {
             "42 drop_link_down egress",
             "43 drop_link_full egress",
             "44 drop_link_tenant egress",
+            "45 drop_device_down egress",
+            "46 drop_device_full egress",
+            "47 drop_device_requests egress",
+            "48 drop_device_smp egress",
+            "49 drop_device_unmatched egress",
         ];
         let now = DropReason::ALL.iter().map(|r| format!("{} {} {}", *r as u8, r.label(), r.stage().label()));
         assert_eq!(now.collect::<Vec<_>>(), published);

@@ -45,6 +45,19 @@ pub mod op {
     pub const BIND_PATH: u32 = 7;
 }
 
+/// Where a session is: values of [`Reply::kind`].
+pub mod place_kind {
+    /// At a port of the plane's fabric.
+    pub const FABRIC: u8 = 0;
+    /// At a port of an RDMA device of this machine, whose name is [`super::Reply::text`].
+    pub const DEVICE: u8 = 1;
+}
+
+/// What a selector begins with that names an RDMA device: `device:NAME` or `device:NAME:PORT`.
+pub const DEVICE_PREFIX: &str = "device:";
+/// The same for an RDMA device if that works, else the plane's default.
+pub const AUTO_PREFIX: &str = "auto:";
+
 /// Bits of [`Request::flags`].
 pub mod flag {
     /// [`super::op::HOLD_SM`]: wait for another holder instead of failing with `EAGAIN`.
@@ -84,8 +97,8 @@ pub struct Request {
     pub oui: u32,
     /// Reserved, 0.
     pub reserved: [u32; 3],
-    /// ATTACH, HOLD_SM, LOOKUP: node as GUID or description, optionally `:PORT`; UTF-8, zero padded; empty for the
-    /// plane's default. BIND_PATH: the ports.
+    /// ATTACH, HOLD_SM, LOOKUP: node as GUID or description, optionally `:PORT`, or [`DEVICE_PREFIX`] or [`AUTO_PREFIX`]
+    /// and the name of a device; UTF-8, zero padded; empty for the plane's default. BIND_PATH: the ports.
     pub selector: [u8; SELECTOR_BYTES],
     /// ATTACH, HOLD_SM: name of the tenant, UTF-8, zero padded; empty for none.
     pub tenant: [u8; NAME_BYTES],
@@ -117,8 +130,8 @@ pub struct Reply {
     pub node_type: u8,
     /// NodeInfo.NumPorts.
     pub num_ports: u8,
-    /// Reserved, 0.
-    pub reserved: u8,
+    /// ATTACH, LOOKUP: one of [`place_kind`].
+    pub kind: u8,
     /// CPU on which the session's worker polls, `u32::MAX` if it is not pinned.
     pub worker_cpu: u32,
     /// Name of the node, or one line that says what went wrong; UTF-8, zero padded.
@@ -169,7 +182,7 @@ impl Default for Reply {
             port: 0,
             node_type: 0,
             num_ports: 0,
-            reserved: 0,
+            kind: place_kind::FABRIC,
             worker_cpu: u32::MAX,
             text: [0; 192],
             reserved2: [0; 2],

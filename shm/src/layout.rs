@@ -16,7 +16,7 @@ use crate::message::{Envelope, MadMessage};
 use crate::ring::{ITEM_BYTES, SLOT_BYTES};
 use crate::route_counters::RouteUse;
 use crate::session::{CONSUMED_AT, SLEEP_AT, SLOTS_AT};
-use crate::status::{LinkRecord, PlaneBlock, SessionRecord, WorkerBlock};
+use crate::status::{DeviceRecord, LinkRecord, PlaneBlock, SessionRecord, WorkerBlock};
 use crate::table::tenant::TenantRecord;
 use crate::table::{BankHeader, GenerationLine, RouteRecord, TableControl};
 use crate::{LAYOUT_VERSION, handoff, status, table, tuning};
@@ -45,7 +45,7 @@ pub fn listing() -> String {
     fields!(out, Request: magic version op flags value qpn mgmt_class class_version rmpp_version method_mask oui
         reserved selector tenant reserved2);
     fields!(out, Reply: magic version status value node_guid port_guid system_image_guid port node_type num_ports
-        reserved worker_cpu text reserved2);
+        kind worker_cpu text reserved2);
     fields!(out, Command: id kind value selector path_len flags reserved);
     fields!(out, Event: id kind status node_guid value port text reserved);
     fields!(out, PlaneBlock: state workers heartbeat_ns started_unix_ns startup_ns nodes switches links sessions
@@ -59,6 +59,8 @@ pub fn listing() -> String {
     fields!(out, LinkRecord: state port node_guid peer_guid peer_port worker sent received lost repeated late
         keep_alives_sent keep_alives_received ups downs round_trip_ns oversized overflowed refused_peers refused node spec
         transport);
+    fields!(out, DeviceRecord: state flags port worker node_guid lid backend sent received timed_out refused pinned requests
+        ups downs since_unix_ns name spec why);
     fields!(out, ErrorRecord: count first_unix_ns last_unix_ns text);
     fields!(out, GenerationLine: generation);
     fields!(out, TableControl: capacity_routes capacity_tenants journal_at journal_words bank_at bank_bytes

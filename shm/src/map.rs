@@ -266,6 +266,8 @@ unsafe impl SharedLayout for crate::status::SessionRecord {}
 // SAFETY: made of atomics only (see the struct).
 unsafe impl SharedLayout for crate::status::LinkRecord {}
 // SAFETY: made of atomics only (see the struct).
+unsafe impl SharedLayout for crate::status::DeviceRecord {}
+// SAFETY: made of atomics only (see the struct).
 unsafe impl SharedLayout for crate::errors::ErrorRecord {}
 // SAFETY: made of atomics only (see the struct).
 unsafe impl SharedLayout for crate::latency::LatencyHistogram {}

@@ -8,6 +8,7 @@
 //! | sessions | 139264 | housekeeping; counts by the worker | [`SessionRecord`] × [`MAX_SESSIONS`] |
 //! | errors | 532480 | housekeeping | [`ErrorRecord`] × [`MAX_ERRORS`] |
 //! | links | 548864 | housekeeping; state and counts by the worker | [`LinkRecord`] × [`MAX_LINKS`] |
+//! | devices | 614400 | housekeeping; flags and counts by the worker | [`DeviceRecord`] × [`MAX_DEVICES`] |
 //!
 //! Every word is a relaxed atomic; words that belong together may be seen at different times. The file outlives the
 //! process, so a reader judges liveness by the heartbeat and the writer's incarnation, not by the file being there.
@@ -36,6 +37,8 @@ pub const MAX_SESSIONS: usize = 1024;
 pub const MAX_ERRORS: usize = 64;
 /// Most links to other planes at one time.
 pub const MAX_LINKS: usize = 64;
+/// Most RDMA devices at one time.
+pub const MAX_DEVICES: usize = 16;
 /// Words reserved for what a link refuses.
 pub const REFUSAL_WORDS: usize = 16;
 /// Words reserved for drop reasons in a worker's block.
@@ -47,7 +50,8 @@ const WORKERS_AT: usize = 8192;
 const SESSIONS_AT: usize = WORKERS_AT + MAX_WORKERS * size_of::<WorkerBlock>();
 const ERRORS_AT: usize = SESSIONS_AT + MAX_SESSIONS * size_of::<SessionRecord>();
 const LINKS_AT: usize = ERRORS_AT + MAX_ERRORS * size_of::<ErrorRecord>();
-const TOTAL_BYTES: usize = (LINKS_AT + MAX_LINKS * size_of::<LinkRecord>()).next_multiple_of(4096);
+const DEVICES_AT: usize = LINKS_AT + MAX_LINKS * size_of::<LinkRecord>();
+const TOTAL_BYTES: usize = (DEVICES_AT + MAX_DEVICES * size_of::<DeviceRecord>()).next_multiple_of(4096);
 
 /// States of the plane; the number is shared.
 pub mod plane_state {
@@ -279,8 +283,85 @@ pub struct LinkRecord {
     pub transport: SharedText<24>,
 }
 
+/// How an RDMA device of a plane stands: values of [`DeviceRecord::state`].
+pub mod device_state {
+    /// No device.
+    pub const NONE: u32 = 0;
+    /// Cannot be used; [`super::DeviceRecord::why`] says why. It is tried again.
+    pub const UNAVAILABLE: u32 = 1;
+    /// Open, its port is not ACTIVE.
+    pub const DOWN: u32 = 2;
+    /// Open, its port is ACTIVE.
+    pub const UP: u32 = 3;
+}
+
+/// What a device is used by: values of [`DeviceRecord::backend`].
+pub mod device_backend {
+    /// Not open.
+    pub const NONE: u32 = 0;
+    /// A queue pair of the plane's own.
+    pub const VERBS: u32 = 1;
+    /// The kernel's device.
+    pub const UMAD: u32 = 2;
+}
+
+/// What its worker says of a device: bits of [`DeviceRecord::flags`].
+pub mod device_flag {
+    /// It has to be opened again.
+    pub const BROKEN: u32 = 1;
+    /// It said that its port is not ACTIVE.
+    pub const DOWN: u32 = 2;
+}
+
+/// One RDMA device of the plane.
+#[derive(Debug)]
+#[repr(C, align(128))]
+pub struct DeviceRecord {
+    /// One of [`device_state`].
+    pub state: AtomicU32,
+    /// Bits of [`device_flag`].
+    pub flags: AtomicU32,
+    /// Port of the device.
+    pub port: AtomicU32,
+    /// Worker that serves it.
+    pub worker: AtomicU32,
+    /// Node GUID of the device.
+    pub node_guid: AtomicU64,
+    /// LID of its port, 0 if it has none.
+    pub lid: AtomicU32,
+    /// One of [`device_backend`].
+    pub backend: AtomicU32,
+    /// MADs that the device took.
+    pub sent: AtomicU64,
+    /// MADs that it brought.
+    pub received: AtomicU64,
+    /// Requests that the kernel gave up waiting for.
+    pub timed_out: AtomicU64,
+    /// MADs that the device or the kernel refused.
+    pub refused: AtomicU64,
+    /// LID-routed SMPs that left along a pinned route.
+    pub pinned: AtomicU64,
+    /// Requests that wait for their answers now.
+    pub requests: AtomicU64,
+    /// Times that it came up.
+    pub ups: AtomicU64,
+    /// Times that it went down.
+    pub downs: AtomicU64,
+    /// Unix time of the last change of `state`, nanoseconds.
+    pub since_unix_ns: AtomicU64,
+    reserved: [AtomicU64; 19],
+    /// Name of the device.
+    pub name: SharedText<8>,
+    /// How it was asked for.
+    pub spec: SharedText<16>,
+    /// Why it cannot be used, or why not by the first backend; a line.
+    pub why: SharedText<40>,
+    reserved2: [AtomicU64; 32],
+}
+
 #[cfg(not(loom))]
 const _: () = {
+    assert!(size_of::<DeviceRecord>() == 1024 && DEVICES_AT == 614_400);
     assert!(size_of::<PlaneBlock>() <= 4096);
     assert!(size_of::<LinkRecord>() == 1024 && LINKS_AT == 548_864);
     assert!(size_of::<WorkerBlock>() == 8192);
@@ -293,7 +374,7 @@ const _: () = {
 pub(crate) fn placement() -> String {
     format!(
         "plane {PLANE_AT} workers {WORKERS_AT} x {MAX_WORKERS} sessions {SESSIONS_AT} x {MAX_SESSIONS} errors {ERRORS_AT} x \
-         {MAX_ERRORS} links {LINKS_AT} x {MAX_LINKS} total {TOTAL_BYTES}"
+         {MAX_ERRORS} links {LINKS_AT} x {MAX_LINKS} devices {DEVICES_AT} x {MAX_DEVICES} total {TOTAL_BYTES}"
     )
 }
 
@@ -409,6 +490,15 @@ impl Status {
         self.part(LINKS_AT + index * size_of::<LinkRecord>())
     }
 
+    /// One record of an RDMA device.
+    ///
+    /// # Panics
+    /// If `index` is not below [`MAX_DEVICES`].
+    pub fn device(&self, index: usize) -> &DeviceRecord {
+        assert!(index < MAX_DEVICES, "device {index} of {MAX_DEVICES}");
+        self.part(DEVICES_AT + index * size_of::<DeviceRecord>())
+    }
+
     /// Counts an error, by its text; the text of a full log goes to the last record. One thread of the writer only.
     pub fn record_error(&self, text: &str, now_unix_ns: u64) {
         errors::record((0..MAX_ERRORS).map(|index| self.error(index)), text, now_unix_ns);
@@ -488,6 +578,26 @@ mod tests {
             assert_eq!(seen.transport.load(), "up");
         }
         assert_eq!(reader.link(1).state.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn a_device_shows_how_it_stands() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("status");
+        let writer = Status::create(&path, Incarnation::default()).unwrap();
+        let reader = Status::open(&path).unwrap();
+        for at in [0, MAX_DEVICES - 1] {
+            let device = writer.device(at);
+            device.state.store(device_state::UNAVAILABLE, Ordering::Relaxed);
+            device.since_unix_ns.store(7, Ordering::Relaxed);
+            device.name.store(&"n".repeat(63));
+            device.why.store(&"x".repeat(400));
+            let seen = reader.device(at);
+            assert_eq!(seen.state.load(Ordering::Relaxed), device_state::UNAVAILABLE);
+            assert_eq!(seen.since_unix_ns.load(Ordering::Relaxed), 7);
+            assert_eq!((seen.name.load().len(), seen.why.load().len()), (63, 320), "cut to what fits");
+        }
+        assert_eq!(reader.device(1).state.load(Ordering::Relaxed), device_state::NONE);
     }
 
     #[test]
