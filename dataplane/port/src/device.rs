@@ -3,11 +3,15 @@
 //! Cold paths only: housekeeping lists devices, a worker opens one. Reading is done below a root directory, so that tests can
 //! give it a tree of their own. It does not open anything; [`crate::umad_dev`] and `verbs` do.
 
+mod identity;
+
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::Access;
+
+pub use identity::{ACTIVE, PortIdentity};
 
 /// Why a device cannot be used. One line each, for an operator.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

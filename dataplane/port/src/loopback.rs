@@ -1,6 +1,8 @@
 //! Two ends in one process: what one sends, the other receives. For tests and for measuring without a second process.
 //!
-//! Each direction is a bounded queue; both ends may be used from different threads.
+//! Each direction is a bounded queue; both ends may be used from different threads. [`device`] stands in for a device and its kernel.
+
+pub mod device;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,36 +1,94 @@
-//! A device port that is kept open: by the first backend that works, and again when its device comes back.
+//! A device port: opened by the first backend that works, served by a worker, and opened again when its device comes back.
 //!
-//! Owned by one worker. Moving MADs is the backend's; [`DevicePort::tick`] is called by a deadline, not per MAD: it takes the
-//! device's events, closes a port that is beyond repair and tries to open it again. While it is closed it takes and gives no
+//! Two halves. [`MadDevice`] is what the worker owns: it moves MADs and never opens anything. [`Keeper`] may call the system and
+//! allocate, so it belongs to housekeeping: it opens ports and looks whether the kernel still has the device. [`DevicePort`] is both in
+//! one, for whoever has one thread: [`DevicePort::tick`] is called by a deadline, not per MAD. While it is closed it takes and gives no
 //! MADs. Who sends finds the port full.
 
+use std::fmt;
+use std::io;
+use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::device::{Backend, DeviceSpec, Unavailable, verbs_entry};
 use crate::umad_dev::AgentSpec;
-use crate::umad_dev::port::UmadPort;
+use crate::umad_dev::port::{TimedOut, UmadPort};
 #[cfg(feature = "verbs")]
 use crate::verbs;
 use crate::{Capabilities, MadMessage, MadRx, MadTx};
 
-/// How often a worker calls [`DevicePort::tick`].
+/// How often a worker looks for events of its devices.
 pub const TICK: Duration = Duration::from_millis(100);
 /// Ticks between two attempts to open.
 const TICKS_BETWEEN_ATTEMPTS: u32 = 5;
 
-/// What [`DevicePort::tick`] saw.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Change {
-    /// The port carries MADs again.
+/// What happened to an open port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DeviceEvent {
+    /// Its link carries MADs.
     Up,
-    /// The port does not carry MADs.
-    Down {
-        /// Why, for the operator.
-        why: Unavailable,
-    },
-    /// LIDs, keys or GIDs of the port changed.
+    /// Its link carries none; the port stays open.
+    Down,
+    /// LIDs, keys or GIDs changed.
     Readdressed,
+    /// It has to be opened again.
+    Broken,
+}
+
+/// What a port did and met since it was opened; numbers only grow.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DeviceCounters {
+    /// MADs taken to be sent.
+    pub sent: u64,
+    /// MADs received.
+    pub received: u64,
+    /// MADs refused, or reported as not sent.
+    pub refused: u64,
+    /// Requests that nobody answered in time.
+    pub timed_out: u64,
+}
+
+/// An open port of a device, as the worker that owns it uses it.
+///
+/// MADs go by the number of the agent in their envelope and come with it. Where agents are the kernel's, it puts its own upper half into the
+/// transaction id of a request, and hands out an answer only while it waits for one.
+pub trait MadDevice: MadRx + MadTx + fmt::Debug + Send {
+    /// What it is.
+    fn backend(&self) -> Backend;
+
+    /// Registers an agent; its number.
+    ///
+    /// # Errors
+    /// As the kernel refuses: EINVAL, EPROTONOSUPPORT without such a queue pair, ENOMEM.
+    fn register(&mut self, spec: &AgentSpec) -> io::Result<u32>;
+
+    /// Takes an agent away again.
+    fn unregister(&mut self, agent: u32);
+
+    /// Has requests wait this long for their answers, where somebody waits.
+    fn set_patience(&mut self, patience: Duration);
+
+    /// The oldest request that timed out and was not asked for yet.
+    fn timed_out(&mut self) -> Option<TimedOut>;
+
+    /// What happened to device or port, if anything; [`DeviceEvent::Broken`] as long as it is.
+    fn event(&mut self) -> Option<DeviceEvent>;
+
+    /// Whether looking for MADs takes no system call.
+    fn looks_are_free(&self) -> bool;
+
+    /// What becomes readable when a MAD comes while it is armed.
+    fn waker(&self) -> Option<BorrowedFd<'_>>;
+
+    /// Asks to be woken; false if something has come meanwhile.
+    fn arm(&mut self) -> bool;
+
+    /// Says that the worker is awake.
+    fn disarm(&mut self);
+
+    /// Counters since it was opened.
+    fn counters(&self) -> DeviceCounters;
 }
 
 /// What moves the MADs.
@@ -85,9 +143,10 @@ impl Opened {
         }
         Err(reasons)
     }
+}
 
-    /// What it is.
-    pub fn backend(&self) -> Backend {
+impl MadDevice for Opened {
+    fn backend(&self) -> Backend {
         match self {
             #[cfg(feature = "verbs")]
             Self::Verbs(_) => Backend::Verbs,
@@ -95,24 +154,236 @@ impl Opened {
         }
     }
 
-    fn is_whole(&self) -> bool {
+    fn register(&mut self, spec: &AgentSpec) -> io::Result<u32> {
         match self {
+            // a queue pair takes whatever comes, but SMPs belong to one that is the kernel's
             #[cfg(feature = "verbs")]
-            Self::Verbs(port) => port.is_whole(),
-            Self::Umad(port) => port.is_whole(),
+            Self::Verbs(_) if spec.pair == 0 => Err(io::Error::from_raw_os_error(libc::EPROTONOSUPPORT)),
+            #[cfg(feature = "verbs")]
+            Self::Verbs(_) => Ok(0),
+            Self::Umad(port) => port.register(spec),
         }
     }
+
+    fn unregister(&mut self, agent: u32) {
+        match self {
+            #[cfg(feature = "verbs")]
+            Self::Verbs(_) => {}
+            // it is gone already if the device is
+            Self::Umad(port) => drop(port.unregister(agent)),
+        }
+    }
+
+    fn set_patience(&mut self, patience: Duration) {
+        match self {
+            #[cfg(feature = "verbs")]
+            Self::Verbs(_) => {}
+            Self::Umad(port) => port.set_timeout_ms(u32::try_from(patience.as_millis()).unwrap_or(u32::MAX)),
+        }
+    }
+
+    fn timed_out(&mut self) -> Option<TimedOut> {
+        match self {
+            #[cfg(feature = "verbs")]
+            Self::Verbs(_) => None,
+            Self::Umad(port) => port.timed_out(),
+        }
+    }
+
+    fn event(&mut self) -> Option<DeviceEvent> {
+        match self {
+            #[cfg(feature = "verbs")]
+            Self::Verbs(port) => loop {
+                match port.event() {
+                    Some(verbs::PortEvent::Up) => return Some(DeviceEvent::Up),
+                    Some(verbs::PortEvent::Down) => return Some(DeviceEvent::Down),
+                    Some(verbs::PortEvent::Changed) => return Some(DeviceEvent::Readdressed),
+                    Some(verbs::PortEvent::QueueBroken | verbs::PortEvent::Removed) => {
+                        return Some(DeviceEvent::Broken);
+                    }
+                    Some(verbs::PortEvent::Other(_)) => {}
+                    None => return (!port.is_whole()).then_some(DeviceEvent::Broken),
+                }
+            },
+            Self::Umad(port) => (!port.is_whole()).then_some(DeviceEvent::Broken),
+        }
+    }
+
+    fn looks_are_free(&self) -> bool {
+        match self {
+            #[cfg(feature = "verbs")]
+            Self::Verbs(_) => true,
+            Self::Umad(_) => false,
+        }
+    }
+
+    fn waker(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            #[cfg(feature = "verbs")]
+            Self::Verbs(port) => Some(port.waker()),
+            Self::Umad(port) => Some(port.waker()),
+        }
+    }
+
+    fn arm(&mut self) -> bool {
+        match self {
+            #[cfg(feature = "verbs")]
+            Self::Verbs(port) => port.arm(),
+            // what came meanwhile is an edge that the worker's epoll has not reported yet
+            Self::Umad(_) => true,
+        }
+    }
+
+    fn disarm(&mut self) {
+        match self {
+            #[cfg(feature = "verbs")]
+            Self::Verbs(port) => port.disarm(),
+            Self::Umad(_) => {}
+        }
+    }
+
+    fn counters(&self) -> DeviceCounters {
+        match self {
+            #[cfg(feature = "verbs")]
+            Self::Verbs(port) => {
+                let counted = port.counters();
+                DeviceCounters {
+                    sent: counted.sent,
+                    received: counted.received,
+                    refused: counted.send_failed + counted.unreachable + counted.bad_length,
+                    timed_out: 0,
+                }
+            }
+            Self::Umad(port) => {
+                let counted = port.counters();
+                DeviceCounters {
+                    sent: counted.sent,
+                    received: counted.received,
+                    refused: counted.refused + counted.too_long,
+                    timed_out: counted.timed_out,
+                }
+            }
+        }
+    }
+}
+
+impl MadRx for Opened {
+    fn rx_burst(&mut self, into: &mut [MadMessage]) -> usize {
+        match self {
+            #[cfg(feature = "verbs")]
+            Self::Verbs(port) => port.rx_burst(into),
+            Self::Umad(port) => port.rx_burst(into),
+        }
+    }
+
+    fn release(&mut self) {
+        match self {
+            #[cfg(feature = "verbs")]
+            Self::Verbs(port) => port.release(),
+            Self::Umad(port) => port.release(),
+        }
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        match self {
+            #[cfg(feature = "verbs")]
+            Self::Verbs(port) => MadRx::capabilities(&**port),
+            Self::Umad(port) => MadRx::capabilities(port),
+        }
+    }
+}
+
+impl MadTx for Opened {
+    fn tx_burst(&mut self, from: &[MadMessage]) -> usize {
+        match self {
+            #[cfg(feature = "verbs")]
+            Self::Verbs(port) => port.tx_burst(from),
+            Self::Umad(port) => port.tx_burst(from),
+        }
+    }
+
+    fn flush(&mut self) -> bool {
+        match self {
+            #[cfg(feature = "verbs")]
+            Self::Verbs(port) => port.flush(),
+            Self::Umad(port) => port.flush(),
+        }
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        MadRx::capabilities(self)
+    }
+}
+
+/// Opens a port and knows whether its device is still there.
+#[derive(Debug)]
+pub struct Keeper {
+    spec: DeviceSpec,
+    agents: Vec<AgentSpec>,
+    /// Taken when it was opened first, and kept.
+    backend: Option<Backend>,
+    /// What the kernel takes away first when the device goes: not every driver tells its users by an event.
+    node: Option<PathBuf>,
+}
+
+impl Keeper {
+    /// For a port that is not open yet; on the kernel's device `agents` are registered whenever it is opened.
+    pub fn new(spec: DeviceSpec, agents: &[AgentSpec]) -> Self {
+        Self { spec, agents: agents.to_vec(), backend: None, node: None }
+    }
+
+    /// Opens the port, after the first time by the same backend; beside it why the backends before that did not work.
+    ///
+    /// # Errors
+    /// As [`Opened::open_first`].
+    pub fn open(&mut self) -> Result<(Opened, Vec<Unavailable>), Vec<Unavailable>> {
+        let (opened, passed_over) = match self.backend {
+            None => Opened::open_first(&self.spec, &self.agents)?,
+            Some(backend) => {
+                let opened =
+                    Opened::open(&self.spec, backend, &self.agents).map_err(|reason| vec![reason])?;
+                (opened, Vec::new())
+            }
+        };
+        self.backend = Some(opened.backend());
+        self.node = match opened.backend() {
+            Backend::Verbs => verbs_entry(self.spec.device()),
+            Backend::Umad => None,
+        };
+        Ok((opened, passed_over))
+    }
+
+    /// Whether the kernel still shows the device by which the port was opened. A port on one that it does not show is to be closed: the kernel
+    /// waits for that.
+    pub fn is_listed(&self) -> bool {
+        self.node.as_ref().is_none_or(|node| node.exists())
+    }
+
+    /// The port's specification.
+    pub fn spec(&self) -> &DeviceSpec {
+        &self.spec
+    }
+}
+
+/// What [`DevicePort::tick`] saw.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    /// The port carries MADs again.
+    Up,
+    /// The port does not carry MADs.
+    Down {
+        /// Why, for the operator.
+        why: Unavailable,
+    },
+    /// LIDs, keys or GIDs of the port changed.
+    Readdressed,
 }
 
 /// A port on a device, open or waiting to be.
 #[derive(Debug)]
 pub struct DevicePort {
-    spec: DeviceSpec,
-    agents: Vec<AgentSpec>,
-    backend: Backend,
+    keeper: Keeper,
     opened: Option<Opened>,
-    /// What the kernel takes away first when the device goes: not every driver tells its users by an event.
-    node: Option<PathBuf>,
     /// The device's link is down; the port stays open.
     link_down: bool,
     wait: u32,
@@ -127,18 +398,9 @@ impl DevicePort {
         spec: &DeviceSpec,
         agents: &[AgentSpec],
     ) -> Result<(Self, Vec<Unavailable>), Vec<Unavailable>> {
-        let (opened, passed_over) = Opened::open_first(spec, agents)?;
-        let backend = opened.backend();
-        let port = Self {
-            spec: spec.clone(),
-            agents: agents.to_vec(),
-            backend,
-            opened: Some(opened),
-            node: node(spec, backend),
-            link_down: false,
-            wait: 0,
-        };
-        Ok((port, passed_over))
+        let mut keeper = Keeper::new(spec.clone(), agents);
+        let (opened, passed_over) = keeper.open()?;
+        Ok((Self { keeper, opened: Some(opened), link_down: false, wait: 0 }, passed_over))
     }
 
     /// What moves the MADs, if it is open.
@@ -146,9 +408,9 @@ impl DevicePort {
         self.opened.as_mut()
     }
 
-    /// The backend that was taken when the port was opened; it is kept.
-    pub fn backend(&self) -> Backend {
-        self.backend
+    /// The backend that was taken when the port was opened first; it is kept.
+    pub fn backend(&self) -> Option<Backend> {
+        self.keeper.backend
     }
 
     /// True if MADs can pass.
@@ -159,49 +421,34 @@ impl DevicePort {
     /// Looks after the port: takes events, closes and opens again. May call the system and allocate; at most one change a
     /// call, so call until there is none.
     pub fn tick(&mut self) -> Option<Change> {
-        if self.opened.is_none() {
-            return self.try_again();
-        }
-        if let Some(change) = self.take_events() {
-            return Some(change);
-        }
-        let removed = self.node.as_ref().is_some_and(|node| !node.exists());
-        if removed || self.opened.as_ref().is_some_and(|opened| !opened.is_whole()) {
-            // the queue pair closes here, which lets a device go that is being removed
-            self.opened = None;
-            self.wait = 0;
-            let why = Unavailable::Removed { name: self.spec.device().to_owned() };
-            let was_up = !std::mem::replace(&mut self.link_down, false);
-            return was_up.then_some(Change::Down { why });
-        }
-        None
-    }
-
-    fn take_events(&mut self) -> Option<Change> {
-        match self.opened.as_mut()? {
-            #[cfg(feature = "verbs")]
-            Opened::Verbs(port) => {
-                while let Some(event) = port.event() {
-                    match event {
-                        verbs::PortEvent::Up if self.link_down => {
-                            self.link_down = false;
-                            return Some(Change::Up);
-                        }
-                        verbs::PortEvent::Down if !self.link_down => {
-                            self.link_down = true;
-                            let name = self.spec.device().to_owned();
-                            let why = Unavailable::NotActive { name, port: self.spec.port(), state: 1 };
-                            return Some(Change::Down { why });
-                        }
-                        verbs::PortEvent::Changed => return Some(Change::Readdressed),
-                        verbs::PortEvent::QueueBroken => return None,
-                        _ => {}
-                    }
+        let Some(opened) = self.opened.as_mut() else { return self.try_again() };
+        let name = || self.keeper.spec.device().to_owned();
+        loop {
+            match opened.event() {
+                Some(DeviceEvent::Broken) => break,
+                None if !self.keeper.is_listed() => break,
+                None => return None,
+                Some(DeviceEvent::Up) if self.link_down => {
+                    self.link_down = false;
+                    return Some(Change::Up);
                 }
-                None
+                Some(DeviceEvent::Down) if !self.link_down => {
+                    self.link_down = true;
+                    let port = self.keeper.spec.port();
+                    return Some(Change::Down {
+                        why: Unavailable::NotActive { name: name(), port, state: 1 },
+                    });
+                }
+                Some(DeviceEvent::Readdressed) => return Some(Change::Readdressed),
+                Some(DeviceEvent::Up | DeviceEvent::Down) => {}
             }
-            Opened::Umad(_) => None,
         }
+        let why = Unavailable::Removed { name: name() };
+        // the queue pair closes here, which lets a device go that is being removed
+        self.opened = None;
+        self.wait = 0;
+        let was_up = !std::mem::replace(&mut self.link_down, false);
+        was_up.then_some(Change::Down { why })
     }
 
     fn try_again(&mut self) -> Option<Change> {
@@ -210,66 +457,35 @@ impl DevicePort {
             return None;
         }
         self.wait = TICKS_BETWEEN_ATTEMPTS;
-        self.opened = Opened::open(&self.spec, self.backend, &self.agents).ok();
-        self.node = node(&self.spec, self.backend);
+        self.opened = self.keeper.open().ok().map(|(opened, _)| opened);
         self.opened.as_ref().map(|_| Change::Up)
-    }
-}
-
-/// Where the kernel shows a device to its users, as long as it has it.
-fn node(spec: &DeviceSpec, backend: Backend) -> Option<PathBuf> {
-    match backend {
-        Backend::Verbs => verbs_entry(spec.device()),
-        Backend::Umad => None,
     }
 }
 
 impl MadRx for DevicePort {
     fn rx_burst(&mut self, into: &mut [MadMessage]) -> usize {
-        match &mut self.opened {
-            #[cfg(feature = "verbs")]
-            Some(Opened::Verbs(port)) => port.rx_burst(into),
-            Some(Opened::Umad(port)) => port.rx_burst(into),
-            None => 0,
-        }
+        self.opened.as_mut().map_or(0, |port| port.rx_burst(into))
     }
 
     fn release(&mut self) {
-        match &mut self.opened {
-            #[cfg(feature = "verbs")]
-            Some(Opened::Verbs(port)) => port.release(),
-            Some(Opened::Umad(port)) => port.release(),
-            None => {}
+        if let Some(port) = &mut self.opened {
+            port.release();
         }
     }
 
     fn capabilities(&self) -> Capabilities {
-        match &self.opened {
-            #[cfg(feature = "verbs")]
-            Some(Opened::Verbs(port)) => MadRx::capabilities(&**port),
-            Some(Opened::Umad(port)) => MadRx::capabilities(port),
-            None => Capabilities { depth: 0, wakes: false, can_sleep: false },
-        }
+        const CLOSED: Capabilities = Capabilities { depth: 0, wakes: false, can_sleep: false };
+        self.opened.as_ref().map_or(CLOSED, MadRx::capabilities)
     }
 }
 
 impl MadTx for DevicePort {
     fn tx_burst(&mut self, from: &[MadMessage]) -> usize {
-        match &mut self.opened {
-            #[cfg(feature = "verbs")]
-            Some(Opened::Verbs(port)) => port.tx_burst(from),
-            Some(Opened::Umad(port)) => port.tx_burst(from),
-            None => 0,
-        }
+        self.opened.as_mut().map_or(0, |port| port.tx_burst(from))
     }
 
     fn flush(&mut self) -> bool {
-        match &mut self.opened {
-            #[cfg(feature = "verbs")]
-            Some(Opened::Verbs(port)) => port.flush(),
-            Some(Opened::Umad(port)) => port.flush(),
-            None => false,
-        }
+        self.opened.as_mut().is_some_and(MadTx::flush)
     }
 
     fn capabilities(&self) -> Capabilities {

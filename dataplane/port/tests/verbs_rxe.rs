@@ -389,7 +389,7 @@ fn child() {
         Err(reason) => println!("verbs: {reason}"),
     }
     match DevicePort::open(&"auto:rxe0".parse().unwrap(), &[]) {
-        Ok((port, reasons)) => println!("auto: {:?} after {reasons:?}", port.backend()),
+        Ok((port, reasons)) => println!("auto: {:?} after {reasons:?}", port.backend().unwrap()),
         Err(reasons) => println!("auto: none after {reasons:?}"),
     }
     match devices() {
@@ -462,7 +462,7 @@ fn a_port_that_goes_down_says_so_and_comes_back() {
         return;
     }
     let (mut port, passed_over) = DevicePort::open(&"auto:rxe0".parse().unwrap(), &[]).unwrap();
-    assert_eq!((port.backend(), passed_over), (Backend::Verbs, vec![]));
+    assert_eq!((port.backend(), passed_over), (Some(Backend::Verbs), vec![]));
     shell("ip link set net0 down");
     let Change::Down { why } = next_change(&mut port, "the fall") else { panic!("it fell") };
     assert_eq!(why.to_string(), "unavailable, because rxe0 port 1 is DOWN, not ACTIVE");

@@ -62,14 +62,28 @@ pub struct UmadPort {
     counters: UmadCounters,
 }
 
-/// True if the kernel has to wait for an answer: not to an answer, nor to a Send. A Trap may be answered by a TrapRepress.
-fn wants_answer(mad: &[u8; MAD_LEN]) -> bool {
+/// True if the kernel has to wait for an answer: not to an answer, nor to a Send, nor to a segment of RMPP that is not the last. A
+/// Trap may be answered by a TrapRepress.
+pub fn wants_answer(mad: &[u8; MAD_LEN]) -> bool {
     const RESPONSE: u8 = 0x80;
     const SEND: u8 = 0x03;
     const TRAP_REPRESS: u8 = 0x07;
     const BASEBOARD: u8 = 0x05;
     let baseboard_answer = mad[1] == BASEBOARD && mad[23] & 1 != 0;
-    mad[3] & RESPONSE == 0 && mad[3] != SEND && mad[3] != TRAP_REPRESS && !baseboard_answer
+    let request = mad[3] & RESPONSE == 0 && mad[3] != SEND && mad[3] != TRAP_REPRESS && !baseboard_answer;
+    request && (!is_rmpp(mad) || is_last_segment(mad))
+}
+
+/// True for a segment or an acknowledgement of RMPP.
+pub fn is_rmpp(mad: &[u8; MAD_LEN]) -> bool {
+    const ACTIVE: u8 = 0x01;
+    matches!(mad[1], 0x03 | 0x06 | 0x10 | 0x12 | 0x30..=0x4f) && mad[26] & ACTIVE != 0
+}
+
+fn is_last_segment(mad: &[u8; MAD_LEN]) -> bool {
+    const DATA: u8 = 1;
+    const LAST: u8 = 0x04;
+    mad[25] == DATA && mad[26] & LAST != 0
 }
 
 impl UmadPort {
@@ -109,6 +123,14 @@ impl UmadPort {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));
         }
         self.device.register(spec)
+    }
+
+    /// Takes an agent away again.
+    ///
+    /// # Errors
+    /// EINVAL: no such agent.
+    pub fn unregister(&mut self, agent: u32) -> io::Result<()> {
+        self.device.unregister(agent)
     }
 
     /// How long the kernel waits for an answer to what is sent from now on; at least 1 ms.
@@ -293,6 +315,24 @@ mod tests {
             (0x05, 0x02, 0, true),
         ] {
             assert_eq!(wants_answer(&mad(class, method, modifier)), waits, "{class:#x} {method:#x}");
+        }
+    }
+
+    #[test]
+    fn of_a_message_in_segments_only_the_last_waits_for_an_answer() {
+        for (class, method, kind, flags, waits) in [
+            (0x03, 0x12, 1, 0x01, false),
+            (0x03, 0x12, 1, 0x05, true),
+            (0x32, 0x01, 1, 0x07, true),
+            (0x03, 0x12, 2, 0x01, false),
+            (0x03, 0x12, 4, 0x01, false),
+            (0x03, 0x92, 1, 0x07, false),
+            (0x03, 0x12, 2, 0x00, true),
+            (0x04, 0x01, 2, 0x01, true),
+        ] {
+            let mut mad = mad(class, method, 0);
+            (mad[25], mad[26]) = (kind, flags);
+            assert_eq!(wants_answer(&mad), waits, "{class:#x} {method:#x} kind {kind} flags {flags:#x}");
         }
     }
 
