@@ -88,6 +88,28 @@ pub enum RegisterError {
         /// The first method that is taken.
         method: u8,
     },
+    /// The kernel does not register it at the device.
+    #[error("the kernel does not register class {class:#04x} at the device: {}", kernel_says(*errno))]
+    Kernel {
+        /// The class.
+        class: u8,
+        /// Its error number.
+        errno: i32,
+    },
+}
+
+fn kernel_says(errno: i32) -> std::io::Error {
+    std::io::Error::from_raw_os_error(errno)
+}
+
+impl RegisterError {
+    /// The error number that the client is given.
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::Kernel { errno, .. } => *errno,
+            _ => rustix::io::Errno::INVAL.raw_os_error(),
+        }
+    }
 }
 
 impl AgentSpec {
@@ -107,7 +129,7 @@ impl AgentSpec {
         Ok(())
     }
 
-    fn wants_requests(&self) -> bool {
+    pub(crate) fn wants_requests(&self) -> bool {
         self.mgmt_class != 0 && self.method_mask != [0; 2]
     }
 

@@ -6,6 +6,7 @@
 
 mod binding;
 mod connections;
+pub mod devices;
 mod links;
 mod placement;
 mod requests;
@@ -21,6 +22,7 @@ use madplane_engine::{FabricPlan, NodeId};
 use madplane_port::machine;
 use madplane_shm::command::{Command, Event};
 use madplane_shm::doorbell::Doorbell;
+use madplane_shm::handoff::{AUTO_PREFIX, DEVICE_PREFIX};
 use madplane_shm::header::Incarnation;
 use madplane_shm::route_counters::RouteCounters;
 use madplane_shm::session::{SharedConsumer, SharedProducer};
@@ -137,6 +139,9 @@ pub struct Housekeeping {
     links_again: Option<Instant>,
     /// What links are made on.
     transports: Transports,
+    /// RDMA devices, by number.
+    devices: Vec<devices::Held>,
+    looked_at_devices: Instant,
     /// The last complaint about the table, so that it is made once.
     table_complaint: String,
     service: Service,
@@ -225,6 +230,8 @@ impl Housekeeping {
             links_seen: vec![(0, 0); MAX_LINKS],
             links_again: None,
             transports: Transports::default(),
+            devices: Vec::new(),
+            looked_at_devices: Instant::now(),
             table_complaint: String::new(),
             service: Service::default(),
         })
@@ -260,6 +267,7 @@ impl Housekeeping {
             self.look_at_cores();
             self.show_links();
             self.watch_links();
+            self.watch_devices();
             self.service.come_by(&self.status);
             events.clear();
             match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), Some(&longest)) {
@@ -318,9 +326,9 @@ impl Housekeeping {
         }
     }
 
-    /// The worker that owns a node.
+    /// The worker that owns a node or serves a device.
     fn worker_of(&self, node: NodeId) -> usize {
-        self.plan.shard_of(node)
+        self.worker_of_device(node).unwrap_or_else(|| self.plan.shard_of(node))
     }
 
     /// Passes on what workers have to say.
@@ -343,10 +351,16 @@ impl Housekeeping {
         self.status.record_error(text, madplane_shm::process::unix_ns());
     }
 
-    /// Resolves a selector to a node and the port at which a session would sit.
+    /// Resolves a selector to a node, or a device, and the port at which a session would sit.
     fn place(&self, selector: &str) -> Result<(NodeId, u8), String> {
         if selector.is_empty() {
             return Ok(self.default_place);
+        }
+        if let Some(device) = selector.strip_prefix(DEVICE_PREFIX) {
+            return self.device_place(device);
+        }
+        if let Some(device) = selector.strip_prefix(AUTO_PREFIX) {
+            return Ok(self.device_place(device).unwrap_or(self.default_place));
         }
         let end = madplane_topology::parse_endpoint(&self.topology, selector).map_err(|e| e.to_string())?;
         session_place(&self.topology, end.node, (end.port != 0).then_some(end.port))

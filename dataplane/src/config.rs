@@ -6,13 +6,14 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use madplane_port::device::{DeviceSpec, SpecError};
 use madplane_port::machine::{self, CoreError, CorePlan};
 use madplane_port::pool::Source;
 use madplane_shm::links::{LinkSpec, LinkSpecError};
 use madplane_shm::map::{self, HUGE_PAGE_BYTES};
 use madplane_shm::paths::{NameError, PlanePaths};
 use madplane_shm::session::{DEFAULT_SLOTS, MAX_SLOTS};
-use madplane_shm::status::MAX_WORKERS;
+use madplane_shm::status::{MAX_DEVICES, MAX_WORKERS};
 use madplane_shm::tuning::{Tuning, TuningError, TuningPatch};
 
 /// Fabric of a plane that is not told another one: 648 hosts.
@@ -50,6 +51,8 @@ pub struct RawConfig {
     pub tune: Vec<String>,
     /// Links to other planes, each `NODE:PORT via=TRANSPORT:LOCAL peer=ADDRESS [credentials=DIRECTORY]`.
     pub links: Vec<String>,
+    /// RDMA devices, each `[verbs:|umad:|auto:]NAME[,port=N][,gid=N]`.
+    pub devices: Vec<String>,
     /// Workers never poll in vain, whatever the mode: others need their cores.
     pub overprovisioned: bool,
 }
@@ -90,6 +93,7 @@ pub struct Config {
     overprovisioned: bool,
     takes_all: bool,
     links: Vec<LinkSpec>,
+    devices: Vec<DeviceSpec>,
 }
 
 /// Why a configuration is not valid.
@@ -134,6 +138,15 @@ pub enum ConfigError {
         /// What is wrong with it.
         source: LinkSpecError,
     },
+    /// A device is not one.
+    #[error("--device {0}")]
+    Device(#[from] SpecError),
+    /// Two devices are one port.
+    #[error("--device {0}: port {1} of it is given twice")]
+    DeviceTwice(String, u8),
+    /// More devices than a plane has.
+    #[error("{0} devices are not possible, a plane has at most {MAX_DEVICES}")]
+    Devices(usize),
     /// Slots are not a power of two, or too many or too few.
     #[error("{0} session slots are not possible, use a power of two from 64 to {MAX_SLOTS}")]
     Slots(u64),
@@ -167,6 +180,7 @@ impl TryFrom<RawConfig> for Config {
             Err(source) => Err(ConfigError::Link { line, source }),
         };
         let links = raw.links.into_iter().map(link).collect::<Result<_, _>>()?;
+        let devices = devices(&raw.devices)?;
         let fabric = raw.fabric.unwrap_or_else(|| DEFAULT_FABRIC.to_owned());
         let fabric = if fabric.starts_with("builtin:") {
             FabricSource::Builtin(fabric)
@@ -191,6 +205,7 @@ impl TryFrom<RawConfig> for Config {
             overprovisioned: raw.overprovisioned || takes_all,
             takes_all,
             links,
+            devices,
         })
     }
 }
@@ -207,6 +222,21 @@ fn huge_pages(never: bool, mount: Option<PathBuf>) -> Result<Option<Source>, Con
         Err(error) => error.to_string(),
     };
     Err(ConfigError::HugeDir { path, reason })
+}
+
+fn devices(list: &[String]) -> Result<Vec<DeviceSpec>, ConfigError> {
+    if list.len() > MAX_DEVICES {
+        return Err(ConfigError::Devices(list.len()));
+    }
+    let mut devices: Vec<DeviceSpec> = Vec::new();
+    for text in list {
+        let spec: DeviceSpec = text.parse()?;
+        if devices.iter().any(|other| (other.device(), other.port()) == (spec.device(), spec.port())) {
+            return Err(ConfigError::DeviceTwice(spec.device().to_owned(), spec.port()));
+        }
+        devices.push(spec);
+    }
+    Ok(devices)
 }
 
 /// Bytes for each NUMA node.
@@ -300,6 +330,11 @@ impl Config {
         &self.links
     }
 
+    /// RDMA devices that it is to have.
+    pub fn devices(&self) -> &[DeviceSpec] {
+        &self.devices
+    }
+
     /// Whether a fabric file that needs repairs is refused.
     pub fn strict(&self) -> bool {
         self.strict
@@ -329,6 +364,7 @@ impl fmt::Display for Config {
         }
         write!(f, " strict={}", self.strict)?;
         write!(f, " overprovisioned={} {}", self.overprovisioned, self.tuning)?;
+        self.devices.iter().try_for_each(|device| write!(f, " device={device}"))?;
         self.links.iter().try_for_each(|link| write!(f, " link={link:?}", link = link.to_string()))
     }
 }
@@ -372,6 +408,15 @@ mod tests {
                 "not together with --no-huge",
             ),
             (RawConfig { links: vec!["a:1 via=q".into()], ..raw() }, "peer= is missing"),
+            (
+                RawConfig { devices: vec!["roce:x".into()], ..raw() },
+                "--device \"roce:x\" names no device; write",
+            ),
+            (
+                RawConfig { devices: vec!["umad:a".into(), "a,gid=3".into()], ..raw() },
+                "--device a: port 1 of it is given twice",
+            ),
+            (RawConfig { devices: vec!["a".into(); 17], ..raw() }, "17 devices are not possible"),
             (RawConfig { mode: Some("interupt".into()), ..raw() }, "did you mean interrupt?"),
             (RawConfig { tune: vec!["brst=3".into()], ..raw() }, "did you mean burst?"),
             (RawConfig { tune: vec!["burst=-3".into()], ..raw() }, "from 1 to 256"),

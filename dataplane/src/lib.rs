@@ -25,6 +25,7 @@ pub mod agents;
 pub mod attach;
 pub mod config;
 pub mod cores;
+pub mod devices;
 pub mod egress;
 #[doc(hidden)]
 pub mod fuzz;

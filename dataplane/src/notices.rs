@@ -8,6 +8,8 @@
 use ringbuf::traits::{Consumer, Producer, Split};
 use ringbuf::{HeapCons, HeapProd, HeapRb};
 
+use crate::agents::RegisterError;
+
 /// Something an operator may want to know the values of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Notice {
@@ -18,12 +20,15 @@ pub enum Notice {
         /// What it was held against.
         had: u16,
     },
+    /// A device that was opened again does not have an agent registered that it had before.
+    AgentRefused(RegisterError),
 }
 
 impl std::fmt::Display for Notice {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::PKeyMismatch { got, had } => write!(f, "P_Key mismatch ({got:#06X} vs {had:#06X})"),
+            Self::AgentRefused(refused) => write!(f, "an agent is lost: {refused}"),
         }
     }
 }

@@ -5,11 +5,13 @@
 use std::sync::Arc;
 
 use madplane_engine::{NodeId, PinnedRoute};
+use madplane_port::device::PortIdentity;
 use madplane_shm::doorbell::Doorbell;
 use ringbuf::traits::{Consumer, Observer, Producer, Split};
 use ringbuf::{HeapCons, HeapProd, HeapRb};
 
 use crate::agents::{AgentId, AgentSpec, RegisterError};
+use crate::devices::DeviceEnd;
 use crate::links::PlaneLink;
 use crate::route_view::RouteView;
 use crate::sessions::Session;
@@ -77,6 +79,20 @@ pub enum Order {
         /// Its number.
         number: u16,
     },
+    /// Serve an RDMA device.
+    OpenDevice(Box<DeviceEnd>),
+    /// Serve an RDMA device no longer; it comes back in the report.
+    CloseDevice {
+        /// Its number.
+        number: usize,
+    },
+    /// The addresses or keys of a device's port are these now.
+    Readdress {
+        /// Its number.
+        number: usize,
+        /// What the kernel says of the port.
+        identity: Box<PortIdentity>,
+    },
     /// Have a core of its own from now on, or share one.
     ShareCore(bool),
     /// Leave the duty cycle.
@@ -92,9 +108,11 @@ pub enum Report {
     Replaced(Option<Box<RouteView>>),
     /// The link that is no longer served.
     Unlinked(Box<PlaneLink>),
+    /// The device that is not served, or no longer.
+    DeviceClosed(Box<DeviceEnd>),
     /// An agent was refused.
     Refused(RegisterError),
-    /// The session, agent or link is not there, or was not taken.
+    /// The session, agent, link or device is not there, or was not taken.
     Unknown,
 }
 

@@ -23,6 +23,7 @@ use madplane_topology::{ParseOptions, Topology};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use crate::acl::Meters;
+use crate::attach::devices::{Sources, of_this_machine};
 use crate::attach::{Housekeeping, HousekeepingParts, default_place, session_place};
 use crate::config::{Config, FabricSource};
 use crate::cores::{ClaimError, Cores};
@@ -103,7 +104,15 @@ impl Plane {
     ///
     /// # Errors
     /// [`StartError`], with nothing left running.
-    pub fn start(mut config: Config, started: Instant) -> Result<Self, StartError> {
+    pub fn start(config: Config, started: Instant) -> Result<Self, StartError> {
+        Self::start_with(config, started, &of_this_machine())
+    }
+
+    /// The same, with devices from `sources`.
+    ///
+    /// # Errors
+    /// As [`Plane::start`].
+    pub fn start_with(mut config: Config, started: Instant, sources: &Sources) -> Result<Self, StartError> {
         let paths = config.paths().clone();
         let directory =
             |source| StartError::Directory { path: paths.run_dir().display().to_string(), source };
@@ -168,6 +177,7 @@ impl Plane {
         housekeeping.show_default_place();
         housekeeping.look_for_table();
         housekeeping.begin_links().map_err(StartError::Link)?;
+        housekeeping.begin_devices(sources);
         let plane = status.plane();
         plane
             .startup_ns

@@ -5,6 +5,7 @@
 //! [`Worker::run`] does both (`worker/rest.rs`), the latter as an [`Idle`] says. On the way of a MAD nothing allocates, locks,
 //! logs or calls the system; ringing the doorbell of a client that sleeps is the one exception, at most once per sleep.
 
+mod attached;
 mod errands;
 mod linked;
 mod rest;
@@ -21,6 +22,7 @@ use madplane_shm::sync::Ordering;
 use madplane_shm::tuning::{Tuning, TuningPatch};
 
 use crate::acl::{Acl, Meters};
+use crate::devices::Devices;
 use crate::egress::Egress;
 use crate::idle::Idle;
 use crate::links;
@@ -74,6 +76,7 @@ pub struct Worker {
     /// Reserved MADs that may still be taken before others have to be.
     credit: usize,
     egress: Egress,
+    devices: Devices,
     orders: OrderBox,
     routes: Option<Box<RouteView>>,
     telemetry: Telemetry,
@@ -105,6 +108,7 @@ impl Worker {
             turn: 0,
             credit: 0,
             egress: Egress::new(mesh, Acl::new(Arc::default()), notice_ring().0),
+            devices: Devices::default(),
             orders,
             routes: None,
             telemetry: Telemetry::new(status, index, monotonic_ns()),
@@ -137,6 +141,9 @@ impl Worker {
         let mut work = self.poll_rings(now_ns);
         if !self.egress.links.is_empty() {
             work += self.poll_links(now_ns);
+        }
+        if !self.devices.is_empty() {
+            work += self.poll_devices(now_ns);
         }
         self.mads = work;
         if let Some(order) = self.orders.take() {
@@ -205,6 +212,9 @@ impl Worker {
         block.moderation_pkts.store(pkts, Ordering::Relaxed);
         for end in self.egress.links.iter() {
             links::show(end, status.link(usize::from(end.number)));
+        }
+        for end in self.devices.iter() {
+            end.show(status.device(end.number()));
         }
         for session in &self.sessions {
             let record = status.session(session.slot as usize);

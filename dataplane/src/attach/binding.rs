@@ -11,6 +11,7 @@ use madplane_topology::{NodeKind, PortRef, Topology};
 
 use super::Housekeeping;
 use super::connections::libc_errno::{EINVAL, EIO, ENOENT};
+use crate::devices::is_device;
 use crate::orders::Order;
 
 impl Housekeeping {
@@ -37,7 +38,10 @@ impl Housekeeping {
 
     fn bind(&mut self, slot: u32, ports: &[u8], drop_broken: bool) -> Result<(), (i32, String)> {
         let place = self.slots[slot as usize].place;
-        follow(&self.topology, place, ports).map_err(|text| (EINVAL, text))?;
+        // only the subnet behind a device knows its cables
+        if !is_device(place.0) {
+            follow(&self.topology, place, ports).map_err(|text| (EINVAL, text))?;
+        }
         let mut route = PinnedRoute {
             on_broken: if drop_broken { OnBroken::Drop } else { OnBroken::Fallback },
             path_len: u8::try_from(ports.len()).map_err(|_| too_long())?,

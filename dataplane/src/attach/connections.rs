@@ -156,6 +156,7 @@ pub(super) mod libc_errno {
     pub(in super::super) const ENOENT: i32 = Errno::NOENT.raw_os_error();
     pub(in super::super) const ENODEV: i32 = Errno::NODEV.raw_os_error();
     pub(in super::super) const ENOMEM: i32 = Errno::NOMEM.raw_os_error();
+    pub(in super::super) const EOPNOTSUPP: i32 = Errno::OPNOTSUPP.raw_os_error();
     pub(in super::super) const EPERM: i32 = Errno::PERM.raw_os_error();
     pub(in super::super) const EPROTO: i32 = Errno::PROTO.raw_os_error();
 }

@@ -10,18 +10,21 @@ use madplane_port::session::split;
 use madplane_shm::LAYOUT_VERSION;
 use madplane_shm::command::{Command, Event, ask, event};
 use madplane_shm::doorbell::Doorbell;
-use madplane_shm::handoff::{HANDOFF_MAGIC, Reply, Request, flag, op};
+use madplane_shm::handoff::{HANDOFF_MAGIC, Reply, Request, flag, op, place_kind};
 use madplane_shm::session::{MAX_SLOTS, PairError, PairFds, PlaneEnds, create_pair};
 use madplane_shm::sync::Ordering;
 use madplane_shm::table::tenant::TenantEntry;
 use madplane_topology::{NodeKind, PortRef};
 use rustix::io::Errno;
 
-use super::connections::libc_errno::{EACCES, EAGAIN, EBUSY, EINVAL, EIO, EMFILE, ENODEV, ENOMEM, EPROTO};
+use super::connections::libc_errno::{
+    EACCES, EAGAIN, EBUSY, EINVAL, EIO, EMFILE, ENODEV, ENOMEM, EOPNOTSUPP, EPROTO,
+};
 use super::tenancy::{may_hold_sm, may_register, membership};
 use super::{ControlChannel, Housekeeping, Role, add, token};
 use crate::acl::Membership;
 use crate::agents::{AGENTS_PER_SESSION, AgentId, AgentSpec, GENERATIONS};
+use crate::devices::is_device;
 use crate::memory::Portion;
 use crate::orders::{Order, OrderDesk, Report};
 use crate::sessions::Session;
@@ -76,6 +79,11 @@ impl Housekeeping {
             reply.node_type = there.kind as u8;
             reply.num_ports = there.num_ports();
             reply.set_text(&there.description);
+        }
+        if let Some((guid, name)) = self.name_of_device(node) {
+            (reply.kind, reply.node_type, reply.num_ports) = (place_kind::DEVICE, NodeKind::Ca as u8, port);
+            reply.node_guid = guid;
+            reply.set_text(&name);
         }
         reply.worker_cpu = self.status.worker(self.worker_of(node)).cpu.load(Ordering::Relaxed);
         reply
@@ -202,6 +210,10 @@ impl Housekeeping {
             record.node_guid.store(there.guid, Ordering::Relaxed);
             record.node.store(&there.description);
         }
+        if let Some((guid, name)) = self.name_of_device(node) {
+            record.node_guid.store(guid, Ordering::Relaxed);
+            record.node.store(&format!("device {name}"));
+        }
         // a reader that sees the number sees the rest
         record.id.store(slot + 1, Ordering::Release);
         self.count_sessions();
@@ -227,7 +239,7 @@ impl Housekeeping {
         let id = AgentId { slot, generation: state.generation, agent };
         match self.ask(self.worker_of(state.place.0), Order::Register { id, spec }) {
             Some(Report::Done(_)) => {}
-            Some(Report::Refused(error)) => return Err((EINVAL, error.to_string())),
+            Some(Report::Refused(error)) => return Err((error.errno(), error.to_string())),
             _ => return Err((EIO, "the worker did not take the agent".to_owned())),
         }
         self.set_agents(slot, state.agents | 1 << agent);
@@ -257,6 +269,12 @@ impl Housekeeping {
     fn request_sm(&mut self, index: usize, request: &Request) -> Result<(), (i32, String)> {
         self.expect_new(index)?;
         let place = self.place(&request.selector()).map_err(|text| (ENODEV, text))?;
+        if is_device(place.0) {
+            return Err((
+                EOPNOTSUPP,
+                "the SM bit of a device is the kernel's: open its issm device".to_owned(),
+            ));
+        }
         if let Some((_, tenant)) = self.tenant_for(index, &request.tenant())? {
             may_hold_sm(&tenant)?;
         }
@@ -392,7 +410,8 @@ impl Housekeeping {
 
     /// Reports something that nobody asked for, if control is there.
     pub(super) fn tell_control(&mut self, kind: u32, (node, port): (NodeId, u8), value: u32, text: &str) {
-        let guid = self.topology.nodes.get(node as usize).map_or(0, |there| there.guid);
+        let device = self.name_of_device(node).map_or(0, |(guid, _)| guid);
+        let guid = self.topology.nodes.get(node as usize).map_or(device, |there| there.guid);
         if let Some(channel) = &mut self.control {
             let mut event = Event { kind, value, node_guid: guid, port: u32::from(port), ..Event::default() };
             event.set_text(text);

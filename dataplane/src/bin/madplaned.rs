@@ -69,6 +69,9 @@ struct Arguments {
     /// A link to another plane: "NODE:PORT via=quic:HOST:PORT peer=HOST:PORT credentials=DIRECTORY"; may be given again.
     #[arg(long, value_name = "LINK")]
     link: Vec<String>,
+    /// An RDMA device to which sessions may attach: [verbs:|umad:|auto:]NAME[,port=N][,gid=N]; may be given again.
+    #[arg(long, value_name = "SPEC")]
+    device: Vec<String>,
     /// How log lines on standard error look.
     #[arg(long, value_enum, default_value_t = LogFormat::Plain)]
     log_format: LogFormat,
@@ -149,6 +152,7 @@ fn run(arguments: Arguments, started: Instant, ready: &mut Option<File>) -> Resu
         tune: arguments.tune,
         overprovisioned: arguments.overprovisioned,
         links: arguments.link,
+        devices: arguments.device,
     };
     let config = Config::try_from(raw).map_err(|error| error.to_string())?;
     if print_config {

@@ -23,6 +23,12 @@ impl Worker {
                 if let Err(error) = self.egress.requests.add(node, port, id, spec) {
                     return Report::Refused(error);
                 }
+                if let Some(end) = self.devices.at(node)
+                    && let Err(error) = end.register(id, &spec)
+                {
+                    self.egress.requests.remove(node, port, id);
+                    return Report::Refused(error);
+                }
                 if let Some(place) =
                     self.egress.session_mut(id.slot).and_then(|s| s.agents.get_mut(id.agent as usize))
                 {
@@ -37,6 +43,9 @@ impl Worker {
                 session.agents[id.agent as usize] = None;
                 let (node, port) = (session.node, session.port);
                 self.egress.requests.remove(node, port, id);
+                if let Some(end) = self.devices.at(node) {
+                    end.unregister(id);
+                }
                 Report::Done(None)
             }
             Order::SetIsSm { node, port, on } => {
@@ -69,6 +78,9 @@ impl Worker {
             }
             Order::OpenLink(new) => self.open_link(*new),
             Order::CloseLink { number } => self.close_link(number, now_ns),
+            Order::OpenDevice(end) => self.open_device(*end),
+            Order::CloseDevice { number } => self.close_device(number),
+            Order::Readdress { number, identity } => self.readdress(number, *identity),
             Order::ShareCore(shares) => {
                 self.take_up(*self.idle.tuning(), shares);
                 Report::Done(None)
@@ -133,6 +145,9 @@ impl Worker {
         if let (Some(sleeper), Some(bell)) = (&self.sleeper, &bell) {
             // the client may hold the doorbell open: epoll would go on reporting it
             sleeper.forget(bell);
+        }
+        if let Some(end) = self.devices.at(node) {
+            end.unregister_session(slot, generation);
         }
         self.sort_by_class();
         Report::Done(Some(Box::new(Session { slot, generation, node, port, rx, bell, out, received })))

@@ -168,6 +168,7 @@ impl Worker {
             quiet = quiet && session.rx.arm_for(mads);
         }
         quiet = self.egress.links.arm() && quiet;
+        quiet = self.devices.arm() && quiet;
         sleeper.lie_down();
         quiet = quiet
             && !self.egress.mesh.is_waiting()
@@ -188,6 +189,7 @@ impl Worker {
             session.rx.disarm();
         }
         self.egress.links.disarm();
+        self.devices.disarm();
         let counts = &mut self.egress.counts;
         if after_ns == now_ns {
             counts.add(Counter::SleepsGivenUp, 1);

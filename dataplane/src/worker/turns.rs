@@ -16,6 +16,7 @@ use madplane_wire::Mad;
 
 use super::{Arrival, SessionIn, Worker};
 use crate::agents::AgentId;
+use crate::devices::{Devices, is_device};
 use crate::egress::{Egress, fill_from};
 use crate::mesh::Crossing;
 use crate::sessions::SessionOut;
@@ -155,7 +156,7 @@ impl Worker {
 
     /// Takes up to `most` MADs from the session at `at`.
     fn serve(&mut self, at: usize, most: usize, now_ns: u64) -> usize {
-        let Self { sessions, burst, shard, egress, .. } = self;
+        let Self { sessions, burst, shard, egress, devices, .. } = self;
         let (Some(session), Some(burst)) = (sessions.get_mut(at), burst.get_mut(..most)) else { return 0 };
         // all of them first: their cache lines come from the client's core at the same time
         let mut count = 0;
@@ -168,10 +169,15 @@ impl Worker {
         if count == 0 {
             return 0;
         }
-        for Arrival { packet, envelope } in &mut burst[..count] {
-            match accept(session, egress, shard, envelope, now_ns, packet) {
-                Ok(()) => shard.send(now_ns, session.node, session.port, packet, egress),
-                Err(reason) => egress.counts.drop(reason),
+        if is_device(session.node) {
+            leave_by_device(session, egress, (devices, shard), now_ns, &mut burst[..count]);
+        } else {
+            for Arrival { packet, envelope } in &mut burst[..count] {
+                let own_key = |index| shard.sender_p_key(session.node, session.port, index);
+                match accept(session, egress, own_key, envelope, now_ns, packet) {
+                    Ok(()) => shard.send(now_ns, session.node, session.port, packet, egress),
+                    Err(reason) => egress.counts.drop(reason),
+                }
             }
         }
         session.rx.release();
@@ -197,11 +203,35 @@ impl Worker {
     }
 }
 
+/// Sends what a session at a device has sent, all of it at once.
+#[inline(never)]
+fn leave_by_device(
+    session: &SessionIn,
+    egress: &mut Egress,
+    (devices, shard): (&mut Devices, &Shard),
+    now_ns: u64,
+    burst: &mut [Arrival],
+) {
+    let Some(end) = devices.at(session.node) else {
+        burst.iter().for_each(|_| egress.counts.drop(DropReason::DeviceDown));
+        return;
+    };
+    for Arrival { packet, envelope } in burst {
+        let own_key = |index| end.identity().p_key(index);
+        let sent = accept(session, egress, own_key, envelope, now_ns, packet);
+        let id = AgentId::from_hi_tid(envelope.agent);
+        if let Err(reason) = sent.and_then(|()| end.send(id, packet, now_ns, shard, egress)) {
+            egress.counts.drop(reason);
+        }
+    }
+    end.give(&mut egress.counts);
+}
+
 /// Checks what a client sent and makes a packet of it, whose MAD is there already.
 fn accept(
     session: &SessionIn,
     egress: &mut Egress,
-    shard: &Shard,
+    own_key: impl Fn(u16) -> Option<u16>,
     envelope: &Envelope,
     now_ns: u64,
     packet: &mut Packet,
@@ -218,7 +248,7 @@ fn accept(
     fill_from(envelope, spec.qpn, packet);
     packet.bound = session.bound;
     if !session.member.is_none() {
-        admit(session, egress, shard, now_ns, packet)?;
+        admit(session, egress, own_key, now_ns, packet)?;
     }
     if !Mad::new(&packet.mad).is_response() {
         // the way back: see `agents`
@@ -231,13 +261,12 @@ fn accept(
 fn admit(
     session: &SessionIn,
     egress: &mut Egress,
-    shard: &Shard,
+    own_key: impl Fn(u16) -> Option<u16>,
     now_ns: u64,
     packet: &mut Packet,
 ) -> Result<(), DropReason> {
     egress.counts.add(Counter::AclChecked, 1);
-    let own_key = |index| shard.sender_p_key(session.node, session.port, index);
-    let refusal = egress.acl.admit(session.member, now_ns, own_key, packet);
+    let refusal = egress.acl.admit(session.member, now_ns, &own_key, packet);
     if refusal == Err(DropReason::TenantPKey)
         && let Some(key) = own_key(packet.p_key_index)
     {

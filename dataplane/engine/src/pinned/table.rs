@@ -508,6 +508,21 @@ impl Routes {
         self.slots.get(index as usize)?.serves(pkt).then_some((index, true))
     }
 
+    /// The path that a request with the LIDs of `pkt` takes, and the index of its route: of its sender's own path first, without index.
+    pub(crate) fn path_of(&self, pkt: &Packet) -> Option<(Option<u32>, &[u8])> {
+        if self.is_empty() {
+            return None;
+        }
+        if let Some(index) = self.own_path(pkt) {
+            let (slot, route) = self.bound.get(index.wrapping_sub(MAX_ROUTES) as usize)?;
+            return Some((None, route.path.get(..usize::from(slot.path_len))?));
+        }
+        let index = self.by_key.get(key(pkt.slid, pkt.dlid))?;
+        let (slot, cold) = (self.slots.get(index as usize)?, self.cold.get(index as usize)?);
+        let path = cold.path.get(..usize::from(slot.path_len))?;
+        slot.serves(pkt).then_some((Some(index), path))
+    }
+
     /// The route at `place`, if it still is the one of the packet.
     pub(crate) fn of(&self, place: Place, pkt: &Packet) -> Option<(u32, &Slot)> {
         let index = place.route.checked_sub(1)?;

@@ -61,6 +61,12 @@ impl Shard {
         self.pinned.bind(number, route)
     }
 
+    /// The ports of the path on which `pkt` would start that a client sends, by its LIDs or by its sender's own path, and the index of the
+    /// route if it is one; for a sender that is not in the fabric and walks it elsewhere.
+    pub fn path_of(&self, pkt: &Packet) -> Option<(Option<u32>, &[u8])> {
+        self.pinned.path_of(pkt)
+    }
+
     /// How often packets found their route resolved, since the shard was built.
     pub fn pinned_activity(&self) -> PinnedActivity {
         self.pinned.activity

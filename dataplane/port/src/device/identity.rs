@@ -55,6 +55,12 @@ impl PortIdentity {
         })
     }
 
+    /// State of a port alone, which is one small file.
+    pub fn read_state(name: &str, port: u8) -> Option<u32> {
+        let path = format!("/sys/class/infiniband/{name}/ports/{port}/state");
+        std::fs::read_to_string(path).ok()?.split(':').next()?.trim().parse().ok()
+    }
+
     /// Whether it carries packets.
     pub fn is_active(&self) -> bool {
         self.state == ACTIVE
