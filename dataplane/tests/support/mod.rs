@@ -11,7 +11,8 @@
 use std::sync::Arc;
 
 use madplane_dataplane::acl::{Membership, Meters};
-use madplane_dataplane::agents::{AgentId, AgentSpec};
+use madplane_dataplane::agents::{AgentId, AgentSpec, RegisterError};
+use madplane_dataplane::devices::DeviceEnd;
 use madplane_dataplane::mesh::mesh;
 use madplane_dataplane::notices::{NoticeDesk, notice_ring};
 use madplane_dataplane::orders::{Order, OrderDesk, Report, order_rings};
@@ -22,6 +23,8 @@ use madplane_engine::{FabricOptions, FabricPlan, NodeId, PinnedRoute};
 use madplane_port::MadMessage;
 use madplane_port::datagram::Datagrams;
 use madplane_port::datagram::pair::{Faults, pair};
+use madplane_port::device::PortIdentity;
+use madplane_port::opened::MadDevice;
 use madplane_port::session::split;
 use madplane_shm::counters::Counter;
 use madplane_shm::doorbell::Doorbell;
@@ -87,6 +90,7 @@ pub(crate) struct Fleet {
     notices: Vec<NoticeDesk>,
     status: Status,
     pub(crate) table: RoutePublisher,
+    routes: Arc<RouteCounters>,
     pub(crate) clients: Vec<Client>,
     pub(crate) now_ns: u64,
     tid: u32,
@@ -123,6 +127,7 @@ impl Fleet {
             notices: Vec::new(),
             status: status.clone(),
             table,
+            routes: counters.clone(),
             clients: Vec::new(),
             now_ns: 1_000_000_000,
             tid: 0,
@@ -170,7 +175,7 @@ impl Fleet {
         let (rx, tx) = split(plane, Doorbell::create().unwrap(), slots);
         let mut session = Session::new(slot, 1, place, rx, tx);
         session.out.member = member;
-        let worker = self.plan.shard_of(place.0);
+        let worker = if place.0 < 4 { self.plan.shard_of(place.0) } else { 0 };
         assert!(matches!(self.ask(worker, Order::Open(Box::new(session))), Report::Done(_)));
         for (number, spec) in (0..).zip(agents) {
             let id = AgentId { slot, generation: 1, agent: number };
@@ -244,6 +249,53 @@ impl Fleet {
     pub(crate) fn close_link(&mut self, number: u16, node: NodeId) -> bool {
         let worker = self.plan.shard_of(node);
         matches!(self.ask(worker, Order::CloseLink { number }), Report::Unlinked(_))
+    }
+
+    /// Gives worker 0 a device; the place of its sessions.
+    pub(crate) fn open_device(
+        &mut self,
+        number: usize,
+        device: Box<dyn MadDevice>,
+        identity: PortIdentity,
+    ) -> (NodeId, u8) {
+        let end = DeviceEnd::new(number, 1, device, identity).unwrap();
+        let place = end.place();
+        assert!(matches!(self.ask(0, Order::OpenDevice(Box::new(end))), Report::Done(None)));
+        place
+    }
+
+    /// Takes a device away; whether it was there.
+    pub(crate) fn close_device(&mut self, number: usize) -> bool {
+        matches!(self.ask(0, Order::CloseDevice { number }), Report::DeviceClosed(_))
+    }
+
+    /// What the status segment says of a device: MADs sent, received, SMPs pinned, requests that wait, flags.
+    pub(crate) fn device_record(&mut self, number: usize) -> ([u64; 4], u32) {
+        self.show();
+        let record = self.status.device(number);
+        let words = [&record.sent, &record.received, &record.pinned, &record.requests];
+        (words.map(|word| word.load(Ordering::Relaxed)), record.flags.load(Ordering::Relaxed))
+    }
+
+    /// Registers one more agent of a session.
+    pub(crate) fn register(&mut self, client: usize, spec: AgentSpec) -> Result<u32, RegisterError> {
+        let Client { slot, place, agents, .. } = self.clients[client];
+        let worker = if place.0 < 4 { self.plan.shard_of(place.0) } else { 0 };
+        match self.ask(worker, Order::Register { id: AgentId { slot, generation: 1, agent: agents }, spec }) {
+            Report::Done(_) => {
+                self.clients[client].agents += 1;
+                Ok(agents)
+            }
+            Report::Refused(error) => Err(error),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Ends a session.
+    pub(crate) fn close(&mut self, client: usize) {
+        let Client { slot, place, .. } = self.clients[client];
+        let worker = if place.0 < 4 { self.plan.shard_of(place.0) } else { 0 };
+        assert!(matches!(self.ask(worker, Order::Close { slot }), Report::Done(Some(_))));
     }
 
     /// What the status segment says of a link.
@@ -348,6 +400,11 @@ impl Fleet {
             None => self.table.clear(index),
         }
         self.publish();
+    }
+
+    /// How many packets have taken a route.
+    pub(crate) fn route_uses(&self, index: u32) -> u64 {
+        self.routes.get(index).0
     }
 
     fn next_tid(&mut self) -> u64 {
