@@ -8,7 +8,7 @@ use std::ffi::{CStr, c_char, c_int};
 use std::ptr;
 
 use crate::abi::{Ca, CaPair, DeviceNode, Port};
-use crate::facts::{self, HIGHEST_PORT, Node, Rate};
+use crate::facts::{self, HIGHEST_PORT, Node};
 use crate::guard::{guarded, negative};
 use crate::plane::{self, Settings};
 use crate::{query, tree};
@@ -88,13 +88,13 @@ fn port_struct(node: &Node, number: u8, name: &str) -> Result<Port, Refusal> {
         sm_sl: u32::from(info.master_sm_sl),
         state: u32::from(info.port_state),
         phys_state: u32::from(info.port_phys_state),
-        rate: Rate::of(info).gigabits(),
+        rate: port.gigabits(),
         capmask: info.cap_mask.to_be(),
         gid_prefix: info.gid_prefix.to_be(),
         port_guid: port.guid.to_be(),
         pkeys_size: u32::try_from(port.p_keys.len()).map_err(|_| libc::EIO)?,
         pkeys,
-        link_layer: chars("InfiniBand"),
+        link_layer: chars(port.link_layer()),
     })
 }
 
@@ -103,8 +103,8 @@ fn ca_struct(node: &Node, name: &str) -> Result<Ca, Refusal> {
         ca_name: chars(name),
         node_type: u32::from(node.info.node_type),
         numports: node.ports.last().map_or(0, |port| c_int::from(port.number)),
-        fw_ver: chars(tree::FIRMWARE),
-        ca_type: chars(tree::CA_TYPE),
+        fw_ver: chars(tree::firmware(node)),
+        ca_type: chars(tree::ca_type(node)),
         hw_ver: chars(&tree::hardware_version(node)),
         node_guid: node.info.node_guid.to_be(),
         system_guid: node.info.system_image_guid.to_be(),

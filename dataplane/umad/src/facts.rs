@@ -18,6 +18,32 @@ pub(crate) struct Node {
     pub(crate) description: String,
     /// Its ports that can be shown.
     pub(crate) ports: Vec<Port>,
+    /// What the kernel says, if it is a device of this machine.
+    pub(crate) kernel: Option<Kernel>,
+}
+
+/// What the kernel says of a device beside what a node says of itself.
+#[derive(Debug, Clone)]
+pub(crate) struct Kernel {
+    /// Firmware version.
+    pub(crate) firmware: String,
+    /// Hardware version.
+    pub(crate) hardware: String,
+    /// Kind of adapter.
+    pub(crate) kind: String,
+    /// Board.
+    pub(crate) board: String,
+}
+
+/// What the kernel says of a port beside what a port says of itself.
+#[derive(Debug, Clone)]
+pub(crate) struct KernelPort {
+    /// `InfiniBand` or `Ethernet`.
+    pub(crate) link_layer: String,
+    /// Rate as text.
+    pub(crate) rate: String,
+    /// The GID table: prefix and GUID.
+    pub(crate) gids: Vec<(u64, u64)>,
 }
 
 /// A port of a node.
@@ -33,6 +59,37 @@ pub(crate) struct Port {
     pub(crate) guids: GuidInfo,
     /// The whole P_Key table, empty entries included.
     pub(crate) p_keys: Vec<u16>,
+    /// What the kernel says, if it is a port of a device of this machine.
+    pub(crate) kernel: Option<KernelPort>,
+}
+
+impl Port {
+    /// `InfiniBand` or `Ethernet`.
+    pub(crate) fn link_layer(&self) -> &str {
+        self.kernel.as_ref().map_or("InfiniBand", |kernel| &kernel.link_layer)
+    }
+
+    /// Rate as the kernel writes it.
+    pub(crate) fn rate_text(&self) -> String {
+        self.kernel.as_ref().map_or_else(|| Rate::of(&self.info).text(), |kernel| kernel.rate.clone())
+    }
+
+    /// Whole Gb/s, rounded down.
+    pub(crate) fn gigabits(&self) -> u32 {
+        let whole = |rate: &str| rate.split(['.', ' ']).next().and_then(|number| number.parse().ok());
+        let Some(kernel) = &self.kernel else { return Rate::of(&self.info).gigabits() };
+        whole(&kernel.rate).unwrap_or(0)
+    }
+
+    /// The GID table that is shown, prefix and GUID: the port's own, then what the first block of the GUID table holds.
+    pub(crate) fn gids(&self) -> Vec<(u64, u64)> {
+        if let Some(kernel) = &self.kernel {
+            return kernel.gids.clone();
+        }
+        let entries = usize::from(self.info.guid_cap).clamp(1, self.guids.guids.len());
+        let guids = std::iter::once(self.guid).chain(self.guids.guids.into_iter().take(entries).skip(1));
+        guids.map(|guid| (self.info.gid_prefix, guid)).collect()
+    }
 }
 
 impl Node {
@@ -155,6 +212,7 @@ pub(crate) mod tests {
             guid: 0x0002_c903_0000_0010 + u64::from(number),
             guids: GuidInfo { guids: [0x0002_c903_0000_0010 + u64::from(number), 0x77, 0, 0, 0, 0, 0, 0] },
             p_keys: vec![0xffff, 0x0005, 0, 0],
+            kernel: None,
         };
         let info = NodeInfo {
             node_type: node_type::CA,
@@ -163,7 +221,12 @@ pub(crate) mod tests {
             node_guid: 0x0002_c903_0000_0010,
             ..NodeInfo::default()
         };
-        Node { info, description: "host-7 HCA-1".to_owned(), ports: vec![port(1, 2), port(2, 4)] }
+        Node {
+            info,
+            description: "host-7 HCA-1".to_owned(),
+            ports: vec![port(1, 2), port(2, 4)],
+            kernel: None,
+        }
     }
 
     fn rate(width: u8, speed: u8, extended: u8) -> String {

@@ -21,7 +21,7 @@ pub(crate) fn open(number: u8, flags: c_int) -> Result<c_int, c_int> {
     let settings = plane::settings().ok_or(libc::ENODEV)?;
     let place = plane::locate(settings)?;
     let port = port_numbers(place.node_type, place.num_ports).nth(usize::from(number)).ok_or(libc::ENXIO)?;
-    hold(settings, &Settings::selector(place.node_guid, port), flags)
+    hold(settings, &settings.selector(place, port), flags)
 }
 
 fn hold(settings: &Settings, selector: &str, flags: c_int) -> Result<c_int, c_int> {

@@ -32,6 +32,7 @@ mod dump;
 mod exports;
 mod facts;
 mod guard;
+mod hardware;
 mod interpose;
 mod issm;
 mod mad;

@@ -75,7 +75,7 @@ pub(crate) extern "C" fn open_port(ca_name: *const c_char, portnum: c_int) -> c_
         let opened = device(ca_name).and_then(|settings| {
             let place = plane::locate(settings)?;
             let number = wanted_port(settings, place, portnum)?;
-            let selector = Settings::selector(place.node_guid, number);
+            let selector = settings.selector(place, number);
             let session = Session::open(&settings.paths, &selector, &SessionOptions::default())
                 .map_err(|error| refusal(&error))?;
             keep(session)
@@ -155,7 +155,7 @@ mod tests {
     #[test]
     fn ports_the_node_does_not_have_are_enodev() {
         let settings = plane::tests::settings_at("");
-        let switch = Place { node_guid: 1, node_type: 2, num_ports: 36, port: 0 };
+        let switch = Place { node_guid: 1, node_type: 2, num_ports: 36, port: 0, is_device: false };
         assert_eq!(wanted_port(&settings, switch, 0), Ok(0));
         assert_eq!(wanted_port(&settings, switch, 1), Err(libc::ENODEV));
         let adapter = Place { node_type: 1, num_ports: 1, port: 1, ..switch };

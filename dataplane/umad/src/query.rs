@@ -15,6 +15,7 @@ use madplane_wire::smp::{
 use madplane_wire::{MAD_LEN, Smp, SmpMut};
 
 use crate::facts::{Node, Port, port_numbers};
+use crate::hardware;
 use crate::plane::{self, Place, Settings, report_text};
 use crate::ports::refusal;
 
@@ -32,6 +33,9 @@ const SLOTS: u32 = 16;
 /// An errno, after a complaint on standard error: `ENODEV` without a plane, `EIO` if the node does not answer.
 pub(crate) fn read_node(settings: &Settings) -> Result<Node, c_int> {
     let place = plane::locate(settings)?;
+    if place.is_device {
+        return hardware::read_node(&settings.rdma, place);
+    }
     let mut node: Option<Node> = None;
     for number in port_numbers(place.node_type, place.num_ports) {
         let mut asker = Asker::open(settings, place, number)?;
@@ -39,7 +43,7 @@ pub(crate) fn read_node(settings: &Settings) -> Result<Node, c_int> {
         if node.is_none() {
             let text = NodeDescription::parse(&asker.get(attr::NODE_DESC, 0)?);
             let description = String::from_utf8_lossy(text.text()).replace(['\n', '\0'], " ");
-            node = Some(Node { info, description, ports: Vec::new() });
+            node = Some(Node { info, description, ports: Vec::new(), kernel: None });
         }
         let port = read_port(&mut asker, number, &info)?;
         if let Some(node) = &mut node {
@@ -59,7 +63,7 @@ fn read_port(asker: &mut Asker, number: u8, node: &NodeInfo) -> Result<Port, c_i
         p_keys.extend(block.pkeys);
     }
     p_keys.truncate(entries);
-    Ok(Port { number, info, guid: node.port_guid, guids, p_keys })
+    Ok(Port { number, info, guid: node.port_guid, guids, p_keys, kernel: None })
 }
 
 /// A session that asks the node it stands on.
@@ -71,7 +75,7 @@ struct Asker {
 
 impl Asker {
     fn open(settings: &Settings, place: Place, port: u8) -> Result<Self, c_int> {
-        let selector = Settings::selector(place.node_guid, port);
+        let selector = settings.selector(place, port);
         // a question to the own node takes no path, and the path of the environment may start at another port
         let options = SessionOptions { slots: SLOTS, path: OwnPath::None, ..SessionOptions::default() };
         let session = Session::open(&settings.paths, &selector, &options).map_err(|error| refusal(&error))?;

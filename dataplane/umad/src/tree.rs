@@ -12,7 +12,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::facts::{Node, Port, Rate, phys_state_name, state_name};
+use crate::facts::{Node, Port, phys_state_name, state_name};
 
 /// Directory of devices inside a tree.
 pub(crate) const CLASS: &str = "sys/class/infiniband";
@@ -21,9 +21,11 @@ pub(crate) const MAD_CLASS: &str = "sys/class/infiniband_mad";
 /// Directory of device nodes inside a tree.
 pub(crate) const NODES: &str = "dev/infiniband";
 /// Kind of adapter shown.
-pub(crate) const CA_TYPE: &str = "madplane";
+const CA_TYPE: &str = "madplane";
 /// Firmware version shown.
-pub(crate) const FIRMWARE: &str = "1.0.0";
+const FIRMWARE: &str = "1.0.0";
+/// Board shown.
+const BOARD: &str = "MADPLANE0000000001";
 
 /// One file of a tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,7 +38,17 @@ pub(crate) struct File {
 
 /// Hardware version shown.
 pub(crate) fn hardware_version(node: &Node) -> String {
-    format!("{:x}", node.info.revision)
+    node.kernel.as_ref().map_or_else(|| format!("{:x}", node.info.revision), |kernel| kernel.hardware.clone())
+}
+
+/// Firmware version shown.
+pub(crate) fn firmware(node: &Node) -> &str {
+    node.kernel.as_ref().map_or(FIRMWARE, |kernel| &kernel.firmware)
+}
+
+/// Kind of adapter shown.
+pub(crate) fn ca_type(node: &Node) -> &str {
+    node.kernel.as_ref().map_or(CA_TYPE, |kernel| &kernel.kind)
 }
 
 /// The files of the tree of `node`, shown as the device `name`.
@@ -53,10 +65,10 @@ pub(crate) fn files(node: &Node, name: &str) -> Vec<File> {
         _ => "0: <unknown>",
     };
     add(format!("{device}/node_type"), node_type);
-    add(format!("{device}/fw_ver"), FIRMWARE);
+    add(format!("{device}/fw_ver"), firmware(node));
     add(format!("{device}/hw_rev"), &hardware_version(node));
-    add(format!("{device}/hca_type"), CA_TYPE);
-    add(format!("{device}/board_id"), "MADPLANE0000000001");
+    add(format!("{device}/hca_type"), ca_type(node));
+    add(format!("{device}/board_id"), node.kernel.as_ref().map_or(BOARD, |kernel| &kernel.board));
     add(format!("{device}/node_guid"), &guid_text(node.info.node_guid));
     add(format!("{device}/sys_image_guid"), &guid_text(node.info.system_image_guid));
     add(format!("{device}/node_desc"), &node.description);
@@ -82,21 +94,15 @@ fn port_files(port: &Port, directory: &str, add: &mut impl FnMut(String, &str)) 
     entry("sm_sl", &info.master_sm_sl.to_string());
     entry("state", &format!("{}: {}", info.port_state, state_name(info.port_state)));
     entry("phys_state", &format!("{}: {}", info.port_phys_state, phys_state_name(info.port_phys_state)));
-    entry("rate", &Rate::of(info).text());
+    entry("rate", &port.rate_text());
     entry("cap_mask", &format!("{:#010x}", info.cap_mask));
-    entry("link_layer", "InfiniBand");
-    for (index, guid) in gids(port).enumerate() {
-        entry(&format!("gids/{index}"), &gid_text(info.gid_prefix, guid));
+    entry("link_layer", port.link_layer());
+    for (index, (prefix, guid)) in port.gids().into_iter().enumerate() {
+        entry(&format!("gids/{index}"), &gid_text(prefix, guid));
     }
     for (index, key) in port.p_keys.iter().enumerate() {
         entry(&format!("pkeys/{index}"), &format!("{key:#06x}"));
     }
-}
-
-/// The GUIDs of the GID table that is shown: the port's own, then what the first block of the GUID table holds.
-pub(crate) fn gids(port: &Port) -> impl Iterator<Item = u64> {
-    let entries = usize::from(port.info.guid_cap).clamp(1, port.guids.guids.len());
-    std::iter::once(port.guid).chain(port.guids.guids.into_iter().take(entries).skip(1))
 }
 
 fn guid_text(guid: u64) -> String {
