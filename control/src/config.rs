@@ -136,6 +136,8 @@ pub struct RawUpOptions {
     pub overprovisioned: bool,
     /// Where sessions attach by default.
     pub at: Option<String>,
+    /// RDMA devices, each `[verbs:|umad:|auto:]NAME[,port=N][,gid=N]`.
+    pub devices: Vec<String>,
     /// Do not ask for huge pages.
     pub no_huge: bool,
     /// Mount of hugetlbfs.
@@ -218,6 +220,9 @@ impl TryFrom<RawUpOptions> for UpOptions {
         option("--session-slots", raw.session_slots.map(|slots| slots.to_string().into()));
         for word in tuning.to_string().split_whitespace() {
             option("--tune", Some(word.into()));
+        }
+        for device in file.devices.into_iter().chain(raw.devices) {
+            option("--device", Some(device.into()));
         }
         for link in file.links {
             option("--link", Some(link.to_string().into()));
@@ -371,6 +376,7 @@ mod tests {
             file: None,
             overprovisioned: true,
             at: Some("node:1".into()),
+            devices: vec!["umad:rxe0".into(), "rxe1,gid=2".into()],
             no_huge: true,
             huge_dir: Some("/huge".into()),
             socket_mem: Some("7".into()),
@@ -391,6 +397,8 @@ mod tests {
             "--session-slots=64",
             "--tune=mode=interrupt",
             "--tune=moderator_timeout=3",
+            "--device=umad:rxe0",
+            "--device=rxe1,gid=2",
         ];
         let flags = ["--no-huge", "--strict", "--overprovisioned", "--log-format", "json"];
         assert_eq!(words(&options), [&fabric[..], &valued[..], &flags[..]].concat());

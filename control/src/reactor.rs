@@ -634,6 +634,7 @@ fn log_event(told: &Event) {
         event::SESSION_CLOSED => debug!(session = value, text = told.text(), "session closed"),
         event::PORT_CHANGED => debug!(node = guid, port, state = value, "port changed"),
         event::LINK => info!(node = guid, port, up = value, "{}", told.text()),
+        event::DEVICE => info!(guid, port, how = value, "{}", told.text()),
         event::TRAP => debug!(node = guid, port, trap = value, "trap"),
         other => debug!(kind = other, node = guid, port, value, "event of an unknown kind"),
     }

@@ -257,7 +257,7 @@ int madctl_route_at(const madctl *plane, uint32_t index, struct madctl_route *ou
 int madctl_tenant_at(const madctl *plane, uint32_t index, struct madctl_tenant *out);
 
 /* Writes what `noun` shows as JSON, as `madctl --format json` does, but for what only a living madctld can tell: "status", "workers", "sessions", "counters", "errors",
- * "latency", "links", "routes", "tenants", "check". Returns its length; see madctl_call about the buffer. -EINVAL: no such noun. */
+ * "latency", "links", "devices", "routes", "tenants", "check". Returns its length; see madctl_call about the buffer. -EINVAL: no such noun. */
 int madctl_show(const madctl *plane, const char *noun, char *buffer, size_t size);
 
 /* Asks madctld for `cmd` ("routes.add", "links.down", ...; `args_json` is a JSON object, or NULL) and writes the result as

@@ -204,12 +204,13 @@ impl Inner {
             "errors" => json(&self.view.errors()?),
             "latency" => json(&self.view.latency()?),
             "links" => json(&self.view.links()?),
+            "devices" => json(&self.view.devices()?),
             "routes" => json(&self.view.routes()?),
             "tenants" => json(&self.view.tenants()?),
             _ => {
                 let nouns = [
-                    "status", "workers", "sessions", "counters", "errors", "latency", "links", "routes",
-                    "tenants",
+                    "status", "workers", "sessions", "counters", "errors", "latency", "links", "devices",
+                    "routes", "tenants",
                 ];
                 let hint = crate::nearest::hint(noun, nouns);
                 Err(Trouble::invalid(format!("nothing to show is called {noun:?}{hint}")))

@@ -9,6 +9,7 @@
 //! generation. Not here: changes ([`crate::admin`]), and what only a living daemon can tell ([`crate::Plane`]).
 
 mod counters;
+mod devices;
 mod errors;
 mod latency;
 mod links;
@@ -32,6 +33,7 @@ use madplane_shm::table::TableError;
 use serde::{Serialize, Serializer};
 
 pub use counters::{Count, Counters};
+pub use devices::{Device, DeviceState, Devices};
 pub use errors::{ErrorEntry, ErrorSource, Errors};
 pub use latency::{Latencies, WorkerLatency};
 pub use links::{Link, LinkState, Links, Refused};
@@ -323,6 +325,15 @@ impl View {
     pub fn links(&mut self) -> Result<Links, LookError> {
         let (status, head) = self.look()?;
         Ok(Links::of(&status, head))
+    }
+
+    /// The RDMA devices of the plane.
+    ///
+    /// # Errors
+    /// As [`View::head`].
+    pub fn devices(&mut self) -> Result<Devices, LookError> {
+        let (status, head) = self.look()?;
+        Ok(Devices::of(&status, head))
     }
 
     /// Counters and drops, of one worker or summed over all; with `all` also those that are zero.

@@ -15,6 +15,7 @@ use madplane_shm::paths::PlanePaths;
 pub mod output;
 
 mod counters;
+mod devices;
 mod errors;
 mod fabric;
 mod latency;
@@ -131,6 +132,8 @@ enum Noun {
     /// Nodes of the fabric.
     #[command(subcommand, arg_required_else_help = false)]
     Nodes(NodesVerb),
+    /// RDMA devices of this machine, what can be done with them, and which of them the plane has.
+    Devices,
     /// Pinned paths between two LIDs.
     #[command(subcommand, arg_required_else_help = false)]
     Routes(routes::RoutesVerb),
@@ -155,7 +158,7 @@ pub(crate) struct UpArgs {
     /// What tunes them, NAME=VALUE each (see madctl tune --help).
     #[arg(long, value_name = "NAME=VALUE", num_args = 1..)]
     tune: Vec<String>,
-    /// File with sections [moderation], [lcore] and [[link]]; what is said here goes before it.
+    /// File with devices and sections [moderation], [lcore] and [[link]]; what is said here goes before it.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Workers never poll in vain, whatever the mode: others need their cores.
@@ -170,6 +173,10 @@ pub(crate) struct UpArgs {
     /// Where sessions attach by default: NODE or NODE:PORT, by GUID or description.
     #[arg(long, value_name = "NODE[:PORT]")]
     at: Option<String>,
+    /// An RDMA device of this machine to which programs may attach: [verbs:|umad:|auto:]NAME[,port=N][,gid=N]; may be given
+    /// again. One that does not work is tried again and again (see madctl devices).
+    #[arg(long, value_name = "SPEC")]
+    device: Vec<String>,
     /// Use ordinary pages even if there are huge ones.
     #[arg(long)]
     no_huge: bool,
@@ -198,8 +205,9 @@ pub(crate) struct UpArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
-    /// Port that the program sees as its own: NODE or NODE:PORT, by GUID or description.
-    #[arg(long, value_name = "NODE[:PORT]")]
+    /// Port that the program sees as its own: NODE or NODE:PORT, by GUID or description; device:NAME[:PORT] for an RDMA device
+    /// of the plane, auto:NAME for that if it works and else the plane's default.
+    #[arg(long, value_name = "NODE[:PORT]|device:NAME")]
     at: Option<String>,
     /// Tenant as which the program attaches; who may is said by the tenant [default: MADPLANE_TENANT, else the only one of
     /// the user].
@@ -374,6 +382,7 @@ fn dispatch(cli: Cli) -> Outcome {
         Noun::Links(LinksVerb::Credentials { directory, planes }) => {
             links_planes::make_credentials(common.format, &directory, &planes)
         }
+        Noun::Devices => devices::show(&common.paths()?, common.format),
         Noun::Routes(verb) => routes::dispatch(&common.paths()?, common.format, verb),
         Noun::Mode(verb) => modes::mode(&common.paths()?, common.format, verb),
         Noun::Tune(args) => modes::tune(&common.paths()?, common.format, &args),

@@ -83,6 +83,7 @@ pub(crate) fn up(paths: &PlanePaths, format: Format, args: UpArgs) -> Outcome {
         file: args.config,
         overprovisioned: args.overprovisioned,
         at: args.at,
+        devices: args.device,
         no_huge: args.no_huge,
         huge_dir: args.huge_dir,
         socket_mem: args.socket_mem,

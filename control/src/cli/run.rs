@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use madctl::Plane;
 use madctl::route::{PathSpec, check_path, show_ports};
-use madplane_shm::handoff::{Connection, HandoffError, Request, op};
+use madplane_shm::handoff::{AUTO_PREFIX, Connection, DEVICE_PREFIX, HandoffError, Request, op, place_kind};
 use madplane_shm::paths::PlanePaths;
 use madplane_shm::status::Status;
 use madplane_shm::sync::Ordering::Relaxed;
@@ -35,7 +35,7 @@ pub(crate) fn run(paths: &PlanePaths, args: RunArgs) -> Outcome {
     if spawn::find_plane(paths)?.is_none() {
         return Err(super::plane::not_running(paths));
     }
-    look_up(paths, &at)?;
+    let device = look_up(paths, &at)?;
     if !tenant.is_empty() {
         check_tenant(paths, &tenant)?;
     }
@@ -50,7 +50,7 @@ pub(crate) fn run(paths: &PlanePaths, args: RunArgs) -> Outcome {
         .args(arguments)
         .env("LD_PRELOAD", preload)
         .env("MADPLANE_NAME", paths.name())
-        .env("MADPLANE_AT", &at);
+        .env("MADPLANE_AT", place(&at, device.as_ref()));
     // what is not given here is as this command was given it
     if !tenant.is_empty() {
         command.env("MADPLANE_TENANT", &tenant);
@@ -91,13 +91,25 @@ fn check_tenant(paths: &PlanePaths, tenant: &str) -> Result<(), Failure> {
     Err(Failure::Failed(format!("there is no tenant {tenant:?} on plane {}{hint}", paths.name())))
 }
 
-/// Asks the plane whether there is such a port to attach to.
-fn look_up(paths: &PlanePaths, selector: &str) -> Result<(), Failure> {
+/// Where the program attaches: what may be one place or another is settled here, so that all of its sessions are at the same.
+fn place(at: &str, device: Option<&(String, u8)>) -> String {
+    match device {
+        Some((name, port)) => format!("{DEVICE_PREFIX}{name}:{port}"),
+        None if at.starts_with(AUTO_PREFIX) => String::new(),
+        None => at.to_owned(),
+    }
+}
+
+/// Asks the plane whether there is such a port to attach to; the name and port of the RDMA device, if it is one.
+fn look_up(paths: &PlanePaths, selector: &str) -> Result<Option<(String, u8)>, Failure> {
     let request = Request::with_selector(op::LOOKUP, selector)
         .ok_or_else(|| Failure::Failed("the name after --at is longer than 160 bytes".to_owned()))?;
     let answer = connect(paths).and_then(|connection| connection.call(&request));
     match answer {
-        Ok(_) => Ok(()),
+        Ok((reply, _)) => {
+            let is_device = reply.kind == place_kind::DEVICE;
+            Ok(is_device.then(|| (reply.text(), reply.port)))
+        }
         Err(HandoffError::Gone(error)) if error.kind() == std::io::ErrorKind::WouldBlock => {
             let seconds = LOOKUP_WITHIN.as_secs();
             let log = paths.log_file("madplaned");
@@ -183,6 +195,14 @@ mod tests {
             assert_eq!(preload(OsStr::new("/x/a.so"), before.map(OsStr::new)).unwrap(), expected);
         }
         assert!(preload(OsStr::new("/x y/a.so"), None).is_err());
+    }
+
+    #[test]
+    fn a_program_at_one_place_or_another_is_at_one() {
+        let device = ("rxe0".to_owned(), 1);
+        assert_eq!(place("auto:rxe0", Some(&device)), "device:rxe0:1");
+        assert_eq!(place("device:rxe0", Some(&device)), "device:rxe0:1");
+        assert_eq!((place("auto:rxe0", None), place("node:2", None)), (String::new(), "node:2".to_owned()));
     }
 
     #[test]

@@ -3,8 +3,8 @@
 //! The segment is mapped read-only and outlives its writer, so a dead plane can be looked at; whether it lives is told
 //! by its lock, never by the file.
 
+use madctl::view::{Device, LookError, PlaneStatus};
 pub(crate) use madctl::view::{Head, worker_count};
-use madctl::view::{LookError, PlaneStatus};
 use madctl::{Plane, View};
 use madplane_shm::paths::PlanePaths;
 use madplane_shm::status::Status;
@@ -56,6 +56,9 @@ impl Text for PlaneStatus {
             ),
         );
         line("mode", self.mode.to_owned());
+        for device in &self.devices {
+            line("device", device_line(device));
+        }
         let control = match (&self.control.daemon, &self.control.trouble, self.control.pid) {
             (Some(daemon), _, _) if daemon.connected => {
                 format!(
@@ -101,6 +104,22 @@ impl Text for PlaneStatus {
         }
         text + &output::table(&rows)
     }
+}
+
+/// A device in one line.
+pub(crate) fn device_line(device: &Device) -> String {
+    let Device { name, port, sent, received, timed_out, refused, ups, downs, .. } = device;
+    let how = match (device.backend, device.why.as_str()) {
+        (Some(backend), "") => format!("{} by {backend}", device.state.label()),
+        (Some(backend), why) => format!("{} by {backend} (before that {why})", device.state.label()),
+        // the reason begins with the state
+        (None, why) if why.starts_with(device.state.label()) => why.to_owned(),
+        (None, why) => format!("{} {why}", device.state.label()),
+    };
+    format!(
+        "{name} port {port}: {how}; {sent} sent, {received} received, {timed_out} timed out, {refused} refused, {ups} ups, \
+         {downs} downs"
+    )
 }
 
 pub(crate) fn show(paths: &PlanePaths, format: Format) -> Outcome {

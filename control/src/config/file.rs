@@ -1,6 +1,8 @@
 //! The configuration file of `madctl up`: TOML, unknown keys are errors.
 //!
 //! ```toml
+//! devices = ["umad:mlx5_0", "auto:mlx5_1,port=2"]
+//!
 //! [moderation]
 //! mode = "adaptive"
 //! rx-usecs = 16
@@ -35,6 +37,7 @@ pub(super) struct File {
     pub(super) workers: Option<u32>,
     pub(super) overprovisioned: bool,
     pub(super) links: Vec<LinkSpec>,
+    pub(super) devices: Vec<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -46,6 +49,8 @@ struct RawFile {
     lcore: Lcore,
     #[serde(default)]
     link: Vec<Link>,
+    #[serde(default)]
+    devices: Vec<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -82,7 +87,7 @@ fn parse(text: &str) -> Result<File, String> {
         let line = text[..start.min(text.len())].matches('\n').count() + 1;
         format!("line {line}: {what}")
     };
-    let RawFile { moderation, lcore, link } = toml::from_str(text).map_err(|error| {
+    let RawFile { moderation, lcore, link, devices } = toml::from_str(text).map_err(|error| {
         let said = error.message().replace('\n', " ");
         at(error.span().map_or(0, |span| span.start), &format!("{said}{}", hint(&said)))
     })?;
@@ -115,7 +120,7 @@ fn parse(text: &str) -> Result<File, String> {
             LinkSpec::parse(&line).map_err(|error| error.to_string())
         })
         .collect::<Result<_, _>>()?;
-    Ok(File { tuning, cores, workers, overprovisioned, links })
+    Ok(File { tuning, cores, workers, overprovisioned, links, devices })
 }
 
 /// The name that an unknown one was meant to be, out of a message that quotes it first and all others after it.
@@ -152,6 +157,12 @@ mod tests {
     }
 
     #[test]
+    fn a_file_names_devices() {
+        let file = parse("devices = [\"umad:a\", \"b,gid=1\"]\n[lcore]\ncores = \"1\"\n").unwrap();
+        assert_eq!(file.devices, ["umad:a", "b,gid=1"]);
+    }
+
+    #[test]
     fn what_is_wrong_is_said_in_one_line() {
         for (text, expected) in [
             (
@@ -170,7 +181,7 @@ mod tests {
             ("[moderation]\nburst = 99999999999999999999", "line 2: "),
             (
                 "[moderaton]\n",
-                "line 1: unknown field `moderaton`, expected one of `moderation`, `lcore`, `link`; did you mean moderation?",
+                "line 1: unknown field `moderaton`, expected one of `moderation`, `lcore`, `link`, `devices`; did you mean moderation?",
             ),
             ("[lcore]\ncorse = \"1\"", "did you mean cores?"),
             ("[lcore]\ncores = \"3-1\"", "line 2: \"3-1\" is no list of CPUs"),

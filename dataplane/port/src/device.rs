@@ -70,7 +70,7 @@ pub enum Unavailable {
         limit_kib: Option<u64>,
     },
     /// The port does not carry packets.
-    #[error("unavailable, because {name} port {port} is {}, not ACTIVE", state_name(.state))]
+    #[error("unavailable, because {name} port {port} is {}, not ACTIVE", state_name(*.state))]
     NotActive {
         /// The device.
         name: String,
@@ -124,8 +124,8 @@ fn locked_limit(kib: &Option<u64>) -> String {
 }
 
 /// A port's state, as the tools write it.
-fn state_name(state: &u32) -> &'static str {
-    match *state {
+pub const fn state_name(state: u32) -> &'static str {
+    match state {
         1 => "DOWN",
         2 => "INIT",
         3 => "ARMED",

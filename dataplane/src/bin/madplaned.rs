@@ -16,6 +16,7 @@ use clap::Parser;
 use madplane_dataplane::config::{Config, RawConfig};
 use madplane_dataplane::plane::Plane;
 use madplane_dataplane::service::Service;
+use madplane_port::device::{PortFacts, Unavailable, devices, state_name};
 use madplane_port::pool::Pool;
 use madplane_shm::process::notify::Notifier;
 
@@ -75,6 +76,9 @@ struct Arguments {
     /// How log lines on standard error look.
     #[arg(long, value_enum, default_value_t = LogFormat::Plain)]
     log_format: LogFormat,
+    /// Print the RDMA devices of this machine and what can be done with them, for programs, and exit.
+    #[arg(long)]
+    devices: bool,
     /// Print the effective configuration and exit.
     #[arg(long)]
     print_config: bool,
@@ -136,6 +140,9 @@ fn open_ready(fd: u32) -> Option<File> {
 }
 
 fn run(arguments: Arguments, started: Instant, ready: &mut Option<File>) -> Result<(), String> {
+    if arguments.devices {
+        return writeln!(std::io::stdout(), "{}", list_devices()).map_err(|error| error.to_string());
+    }
     let print_config = arguments.print_config;
     let raw = RawConfig {
         name: arguments.name,
@@ -172,6 +179,28 @@ fn run(arguments: Arguments, started: Instant, ready: &mut Option<File>) -> Resu
         let _ = writeln!(pipe, "READY");
     }
     plane.serve(stop).map_err(|error| error.to_string())
+}
+
+/// A line for each device and port, words between tabs: what `madctl devices` reads. `none` and why, if there can be none.
+fn list_devices() -> String {
+    let all = match devices() {
+        Ok(all) => all,
+        Err(error) if error.raw_os_error() == Some(rustix::io::Errno::NOSYS.raw_os_error()) => {
+            return format!("none\t{}", Unavailable::NoRdma);
+        }
+        Err(error) => return format!("none\tunavailable, because devices cannot be listed: {error}"),
+    };
+    let mut lines = Vec::new();
+    for device in all {
+        let verbs = device.verbs.as_ref().map_or_else(ToString::to_string, |()| "usable".to_owned());
+        lines.push(format!("device\t{}\t{verbs}", device.name));
+        for port in device.ports {
+            let umad = port.umad.as_ref().map_or_else(ToString::to_string, |path| path.display().to_string());
+            let PortFacts { number, state, lid, link_layer, .. } = port;
+            lines.push(format!("port\t{number}\t{}\t{lid}\t{link_layer}\t{umad}", state_name(state)));
+        }
+    }
+    lines.join("\n")
 }
 
 /// Becomes readable when one of `signals` comes.

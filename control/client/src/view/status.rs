@@ -7,7 +7,7 @@ use madplane_shm::sync::Ordering::Relaxed;
 use madplane_shm::tuning::Mode;
 use serde::Serialize;
 
-use super::Head;
+use super::{Device, Head};
 use crate::protocol::ControlStatus;
 use crate::show;
 
@@ -139,6 +139,8 @@ pub struct PlaneStatus {
     pub own_huge_bytes: u64,
     /// Bytes of sessions in huge pages.
     pub session_huge_bytes: u64,
+    /// Its RDMA devices.
+    pub devices: Vec<Device>,
     /// Its workers.
     pub workers: Vec<Worker>,
     /// What is known of madctld.
@@ -166,6 +168,7 @@ impl PlaneStatus {
             huge_pages: plane.huge_pages.load(Relaxed) == 1,
             own_huge_bytes: plane.own_huge_bytes.load(Relaxed),
             session_huge_bytes: plane.session_huge_bytes.load(Relaxed),
+            devices: Device::all(status),
             workers: Worker::all(status, monotonic_ns, head.running),
             head,
             control,
