@@ -136,7 +136,7 @@ pub struct RawUpOptions {
     pub overprovisioned: bool,
     /// Where sessions attach by default.
     pub at: Option<String>,
-    /// RDMA devices, each `[verbs:|umad:|auto:]NAME[,port=N][,gid=N]`.
+    /// RDMA devices, each `[verbs:|umad:|auto:]NAME[,port=N][,gid=N][,peer=LID@GID...]`.
     pub devices: Vec<String>,
     /// Do not ask for huge pages.
     pub no_huge: bool,

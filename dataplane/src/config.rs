@@ -51,7 +51,7 @@ pub struct RawConfig {
     pub tune: Vec<String>,
     /// Links to other planes, each `NODE:PORT via=TRANSPORT:LOCAL peer=ADDRESS [credentials=DIRECTORY]`.
     pub links: Vec<String>,
-    /// RDMA devices, each `[verbs:|umad:|auto:]NAME[,port=N][,gid=N]`.
+    /// RDMA devices, each `[verbs:|umad:|auto:]NAME[,port=N][,gid=N][,peer=LID@GID...]`.
     pub devices: Vec<String>,
     /// Workers never poll in vain, whatever the mode: others need their cores.
     pub overprovisioned: bool,

@@ -7,8 +7,9 @@
 //!
 //! All requests leave by one agent of the kernel's for each queue pair: the kernel writes the upper half of their transaction ids, and the
 //! lower half says which request of which session it was ([`transactions`]). Requests from outside come in by agents that are
-//! registered as sessions register theirs. An LID-routed SMP for whose LIDs there is a pinned route leaves along it ([`turning`]).
+//! registered as sessions register theirs. On Ethernet the other ends have LIDs of ours ([`neighbours`]). An LID-routed SMP for whose LIDs there is a pinned route leaves along it ([`turning`]).
 
+pub mod neighbours;
 pub mod transactions;
 pub mod turning;
 
@@ -16,7 +17,7 @@ use std::time::Duration;
 
 use madplane_engine::{Grh, NodeId, Packet, Shard, Sink, right};
 use madplane_port::MadMessage;
-use madplane_port::device::PortIdentity;
+use madplane_port::device::{DeviceSpec, PortIdentity};
 use madplane_port::opened::{DeviceEvent, MadDevice, TICK};
 use madplane_port::umad_dev::AgentSpec as KernelAgent;
 use madplane_port::umad_dev::port::{is_rmpp, wants_answer};
@@ -32,6 +33,7 @@ use madplane_wire::smp::PERMISSIVE_LID;
 use crate::agents::{AgentId, AgentSpec, RegisterError};
 use crate::egress::Egress;
 use crate::telemetry::Counts;
+use neighbours::Neighbours;
 use transactions::Transactions;
 
 /// Node numbers from here on are devices; no fabric has as many nodes.
@@ -47,6 +49,8 @@ const TICK_NS: u64 = TICK.subsec_nanos() as u64;
 const EVENTS_PER_TICK: usize = 16;
 /// errno of the kernel for a queue pair that a device does not have.
 const EPROTONOSUPPORT: i32 = rustix::io::Errno::PROTONOSUPPORT.raw_os_error();
+/// Q_Key of the queue pairs of management.
+const GSI_Q_KEY: u32 = 0x8001_0000;
 /// First multicast LID.
 const MULTICAST: u16 = 0xC000;
 
@@ -81,6 +85,7 @@ pub struct DeviceEnd {
     /// Agents of sessions that take requests, by the kernel's number.
     registered: Vec<(AgentId, u32)>,
     transactions: Transactions,
+    neighbours: Neighbours,
     /// What is sent with the next burst, and the lower half of the transaction id that was given to it.
     outgoing: Vec<(MadMessage, Option<u32>)>,
     messages: Vec<MadMessage>,
@@ -97,7 +102,7 @@ impl DeviceEnd {
     /// Why the kernel gives no agent to send by.
     pub fn new(
         number: usize,
-        port: u8,
+        spec: &DeviceSpec,
         mut device: Box<dyn MadDevice>,
         identity: PortIdentity,
     ) -> std::io::Result<Self> {
@@ -106,13 +111,14 @@ impl DeviceEnd {
         let smp_agent = device.register(&KernelAgent::default()).ok();
         Ok(Self {
             number,
-            port,
+            port: spec.port(),
             device,
             identity,
             gmp_agent,
             smp_agent,
             registered: Vec::new(),
             transactions: Transactions::default(),
+            neighbours: Neighbours::new(spec.peers(), spec.gid_index()),
             outgoing: Vec::with_capacity(256),
             messages: vec![MadMessage::default(); 256],
             look_at_ns: 0,
@@ -219,6 +225,13 @@ impl DeviceEnd {
         let agent = if smp { self.smp_agent.ok_or(DropReason::DeviceSmp)? } else { self.gmp_agent };
         if pkt.rights & right::AS_LIMITED != 0 {
             pkt.p_key_index = self.as_limited(pkt.p_key_index).ok_or(DropReason::TenantPKey)?;
+        }
+        if self.identity.ethernet && pkt.grh.is_none() {
+            pkt.grh = Some(self.neighbours.header(pkt.dlid).ok_or(DropReason::DeviceAddress)?);
+        }
+        if !smp && pkt.q_key == 0 {
+            // who answers is not told the key of the request
+            pkt.q_key = GSI_Q_KEY;
         }
         let turned = if mgmt_class == class::SUBN_LID { self.turn(pkt, shard, egress) } else { 0 };
         let low = if answer { None } else { self.count_request(id, &mut pkt.mad, turned, now_ns)? };
@@ -343,6 +356,12 @@ impl DeviceEnd {
     ) -> Result<(), DropReason> {
         packet_from(message, pkt);
         pkt.p_key = self.identity.p_key(pkt.p_key_index).unwrap_or(0);
+        if self.identity.ethernet
+            && pkt.slid == 0
+            && let Some(grh) = &pkt.grh
+        {
+            pkt.slid = self.neighbours.lid_of(&grh.gid);
+        }
         let answer = Mad::new(&pkt.mad).is_response();
         if answer {
             let [.., a, b, c, d] = Mad::new(&pkt.mad).tid().to_be_bytes();

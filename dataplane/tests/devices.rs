@@ -15,6 +15,7 @@ use madplane_port::loopback::device::{Wire, device};
 use madplane_port::opened::DeviceEvent;
 use madplane_shm::counters::Counter;
 use madplane_shm::drop_reason::DropReason;
+use madplane_shm::message::{Envelope, flag};
 use madplane_shm::status::device_flag;
 use madplane_shm::table::RouteEntry;
 use madplane_wire::mad::{class, method};
@@ -400,6 +401,49 @@ fn what_a_device_does_not_take_is_dropped_and_waits_for_nothing() {
     assert_eq!(set.wire.take().len(), 4);
     assert_eq!(set.fleet.dropped_since(&before), [DropReason::DeviceFull; 6]);
     assert_eq!(set.fleet.device_record(3), ([4, 0, 0, 4], 0));
+}
+
+#[test]
+fn on_ethernet_programs_that_know_lids_only_reach_whom_they_name_and_answer_whom_they_hear() {
+    let mut set = Set::new();
+    assert!(set.fleet.close_device(3));
+    let (port, wire) = device(64, false).unwrap();
+    set.fleet.open_device(3, Box::new(port), PortIdentity { lid: 0, ethernet: true, ..identity() });
+    set.wire = wire;
+    let client = set.open(&[ping_agent(&[1])]);
+    let gid = |last: u8| {
+        let mut gid = [0; 16];
+        (gid[0], gid[1], gid[15]) = (0xfe, 0x80, last);
+        gid
+    };
+    let request = set.fleet.gmp(method::GET, PING, 7, 0);
+    let [left] = set.sends(client, request)[..] else { panic!("one MAD") };
+    let envelope = &left.envelope;
+    assert_eq!((envelope.flags, envelope.gid, envelope.gid_index), (flag::GRH, gid(7), 2));
+    // an answer comes back with a header of its own and without a LID
+    let mut answer = left;
+    answer.mad[3] |= method::RESPONSE;
+    (answer.envelope.slid, answer.envelope.dlid) = (0, 0);
+    assert!(set.wire.deliver(&answer));
+    set.fleet.run();
+    assert_eq!(set.fleet.take(client)[0].envelope.slid, 7);
+    // and so does a request of somebody who was not named
+    let mut request = set.fleet.gmp(method::GET, PING, 0, 0);
+    request.mad[37..40].copy_from_slice(&[0, 0x14, 0x05]);
+    (request.envelope.flags, request.envelope.gid) = (flag::GRH, gid(9));
+    assert!(set.wire.deliver(&request));
+    set.fleet.run();
+    let [got] = set.fleet.take(client)[..] else { panic!("the request") };
+    assert_eq!(got.envelope.slid, 0xB000);
+    let mut answer = got;
+    answer.mad[3] |= method::RESPONSE;
+    answer.envelope = Envelope { dlid: 0xB000, dst_qp: 1, ..Envelope::default() };
+    let [left] = set.sends(client, answer)[..] else { panic!("one MAD") };
+    assert_eq!((left.envelope.gid, left.envelope.q_key), (gid(9), 0x8001_0000));
+    let before = set.fleet.drops();
+    let nobody = set.fleet.gmp(method::GET, PING, 8, 0);
+    assert_eq!(set.sends(client, nobody).len(), 0);
+    assert_eq!(set.fleet.dropped_since(&before), [DropReason::DeviceAddress]);
 }
 
 #[test]

@@ -133,6 +133,8 @@ drop_reasons! {
     DeviceSmp = 48, "drop_device_smp", Egress;
     /// An answer from an RDMA device to a request that is over, or whose session is closed.
     DeviceUnmatched = 49, "drop_device_unmatched", Egress;
+    /// A MAD to a LID that nobody has at an RDMA device on Ethernet.
+    DeviceAddress = 50, "drop_device_address", Egress;
 }
 
 #[cfg(test)]
@@ -193,6 +195,7 @@ mod tests {
             "47 drop_device_requests egress",
             "48 drop_device_smp egress",
             "49 drop_device_unmatched egress",
+            "50 drop_device_address egress",
         ];
         let now = DropReason::ALL.iter().map(|r| format!("{} {} {}", *r as u8, r.label(), r.stage().label()));
         assert_eq!(now.collect::<Vec<_>>(), published);

@@ -7,6 +7,7 @@ mod identity;
 
 use std::fmt;
 use std::io;
+use std::net::Ipv6Addr;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::Access;
@@ -160,18 +161,19 @@ pub enum Backend {
     Umad,
 }
 
-/// A device as an operator names it: `[verbs:|umad:|auto:]NAME[,port=N][,gid=N]`.
+/// A device as an operator names it: `[verbs:|umad:|auto:]NAME[,port=N][,gid=N][,peer=LID@GID...]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeviceSpec {
     backend: Option<Backend>,
     device: String,
     port: u8,
     gid_index: u8,
+    peers: Vec<(u16, [u8; 16])>,
 }
 
 /// Why a text names no device.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} names no device; write [verbs:|umad:|auto:]NAME[,port=N][,gid=N]")]
+#[error("{0:?} names no device; write [verbs:|umad:|auto:]NAME[,port=N][,gid=N][,peer=LID@GID...]")]
 pub struct SpecError(String);
 
 impl std::str::FromStr for DeviceSpec {
@@ -192,16 +194,24 @@ impl std::str::FromStr for DeviceSpec {
         if device.is_empty() || device.len() > 63 || device.contains(['/', '\0']) || device.starts_with('.') {
             return Err(wrong());
         }
-        let mut spec = Self { backend, device: device.to_owned(), port: 1, gid_index: 0 };
+        let mut spec = Self { backend, device: device.to_owned(), port: 1, gid_index: 0, peers: Vec::new() };
         for part in parts {
             match part.split_once('=') {
                 Some(("port", number)) => spec.port = number.parse().map_err(|_| wrong())?,
                 Some(("gid", number)) => spec.gid_index = number.parse().map_err(|_| wrong())?,
+                Some(("peer", peer)) => spec.peers.push(parse_peer(peer).ok_or_else(wrong)?),
                 _ => return Err(wrong()),
             }
         }
         if spec.port == 0 { Err(wrong()) } else { Ok(spec) }
     }
+}
+
+/// A unicast LID and a GID, as in `2@fe80::ff:fe00:2`.
+fn parse_peer(text: &str) -> Option<(u16, [u8; 16])> {
+    let (lid, gid) = text.split_once('@')?;
+    let lid = lid.parse().ok().filter(|lid| (1..0xc000).contains(lid))?;
+    Some((lid, gid.parse::<Ipv6Addr>().ok()?.octets()))
 }
 
 impl fmt::Display for DeviceSpec {
@@ -211,7 +221,8 @@ impl fmt::Display for DeviceSpec {
             Some(Backend::Umad) => "umad",
             None => "auto",
         };
-        write!(f, "{backend}:{},port={},gid={}", self.device, self.port, self.gid_index)
+        write!(f, "{backend}:{},port={},gid={}", self.device, self.port, self.gid_index)?;
+        self.peers.iter().try_for_each(|(lid, gid)| write!(f, ",peer={lid}@{}", Ipv6Addr::from(*gid)))
     }
 }
 
@@ -238,6 +249,11 @@ impl DeviceSpec {
     /// The port, from 1 on.
     pub fn port(&self) -> u8 {
         self.port
+    }
+
+    /// LIDs that other ends of an Ethernet port are known by, with their GIDs.
+    pub fn peers(&self) -> &[(u16, [u8; 16])] {
+        &self.peers
     }
 
     /// Index into the port's GID table.
@@ -415,6 +431,9 @@ mod tests {
         assert!(!spec.falls_back());
         assert_eq!(spec.to_string(), "verbs:rxe0,port=1,gid=2");
         assert_eq!(spec.to_string().parse(), Ok(spec));
+        let spec: DeviceSpec = "umad:rxe0,peer=2@fe80::ff:fe00:2,peer=3@::1".parse().unwrap();
+        assert_eq!(spec.peers()[1], (3, Ipv6Addr::LOCALHOST.octets()));
+        assert_eq!(spec.to_string(), "umad:rxe0,port=1,gid=0,peer=2@fe80::ff:fe00:2,peer=3@::1");
         let spec: DeviceSpec = "mlx5_0,port=2".parse().unwrap();
         assert_eq!(spec.backends(), [Backend::Verbs, Backend::Umad]);
         assert!(spec.falls_back());
@@ -432,6 +451,10 @@ mod tests {
             "../x",
             "a/b",
             "rxe0,gid",
+            "rxe0,peer=2",
+            "rxe0,peer=0@::1",
+            "rxe0,peer=49152@::1",
+            "rxe0,peer=1@rxe1",
         ] {
             assert_eq!(text.parse::<DeviceSpec>(), Err(SpecError(text.to_owned())), "{text:?}");
         }

@@ -158,7 +158,7 @@ impl Housekeeping {
         };
         let backend = opened.backend();
         let identity = held.source.identity().unwrap_or_default();
-        let made = DeviceEnd::new(number, spec.port(), opened, identity.clone());
+        let made = DeviceEnd::new(number, &spec, opened, identity.clone());
         let order = match made {
             Ok(end) => Order::OpenDevice(Box::new(end)),
             Err(error) => {

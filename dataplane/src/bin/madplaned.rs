@@ -70,7 +70,7 @@ struct Arguments {
     /// A link to another plane: "NODE:PORT via=quic:HOST:PORT peer=HOST:PORT credentials=DIRECTORY"; may be given again.
     #[arg(long, value_name = "LINK")]
     link: Vec<String>,
-    /// An RDMA device to which sessions may attach: [verbs:|umad:|auto:]NAME[,port=N][,gid=N]; may be given again.
+    /// An RDMA device to which sessions may attach: [verbs:|umad:|auto:]NAME[,port=N][,gid=N][,peer=LID@GID...]; may be given again.
     #[arg(long, value_name = "SPEC")]
     device: Vec<String>,
     /// How log lines on standard error look.

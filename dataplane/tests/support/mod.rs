@@ -258,7 +258,8 @@ impl Fleet {
         device: Box<dyn MadDevice>,
         identity: PortIdentity,
     ) -> (NodeId, u8) {
-        let end = DeviceEnd::new(number, 1, device, identity).unwrap();
+        let spec = "umad:loop,gid=2,peer=7@fe80::7".parse().unwrap();
+        let end = DeviceEnd::new(number, &spec, device, identity).unwrap();
         let place = end.place();
         assert!(matches!(self.ask(0, Order::OpenDevice(Box::new(end))), Report::Done(None)));
         place
