@@ -84,7 +84,9 @@ struct madclient_packet {
 };
 
 /* Opens a session of the plane called `plane` (NULL or "": "default") at the port that `selector` names: a node GUID or
- * description, optionally with ":PORT"; NULL or "" is the plane's default port. Writes the handle to `*out`.
+ * description, optionally with ":PORT"; "device:NAME" or "device:NAME:PORT" for a port of an RDMA device of the plane,
+ * "auto:NAME" for that if it works and else the plane's default; NULL or "" is the plane's default port. Writes the handle to
+ * `*out`. -ENODEV also for a device that does not work, and the plane says why.
  * -ENODEV: no such plane. -EACCES: no permission. -EOPNOTSUPP: another layout version. Else what the plane said. */
 int madclient_open(const char *plane, const char *selector, madclient **out);
 

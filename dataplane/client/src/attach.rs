@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use madplane_shm::doorbell::Doorbell;
-use madplane_shm::handoff::{self, Connection, HandoffError, Reply, Request, op};
+use madplane_shm::handoff::{self, Connection, HandoffError, Reply, Request, op, place_kind};
 use madplane_shm::message::MadMessage;
 use madplane_shm::paths::PlanePaths;
 use madplane_shm::session::{ClientEnds, PairFds, open_pair};
@@ -29,6 +29,8 @@ pub struct SessionInfo {
     pub port_guid: u64,
     /// System image GUID.
     pub system_image_guid: u64,
+    /// It is a port of an RDMA device, called [`SessionInfo::node_name`]; else one of the plane's fabric.
+    pub is_device: bool,
     /// Port number, 0 on a switch.
     pub port: u8,
     /// NodeInfo.NodeType: 1 channel adapter, 2 switch, 3 router.
@@ -48,6 +50,7 @@ impl SessionInfo {
             node_guid: reply.node_guid,
             port_guid: reply.port_guid,
             system_image_guid: reply.system_image_guid,
+            is_device: reply.kind == place_kind::DEVICE,
             port: reply.port,
             node_type: reply.node_type,
             num_ports: reply.num_ports,

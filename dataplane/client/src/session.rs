@@ -115,8 +115,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Session {
-    /// Attaches to the port that `selector` names (a node by GUID or description, optionally with `:PORT`; empty for the
-    /// plane's default port).
+    /// Attaches to the port that `selector` names (a node by GUID or description, optionally with `:PORT`; `device:NAME` or
+    /// `device:NAME:PORT` for a port of an RDMA device of the plane, `auto:NAME` for that if it works; empty for the plane's default port).
     ///
     /// # Errors
     /// No plane of that name, no permission, no such node or tenant, another layout version.
