@@ -34,7 +34,7 @@ use crate::agents::{AgentId, AgentSpec, RegisterError};
 use crate::egress::Egress;
 use crate::telemetry::Counts;
 use neighbours::Neighbours;
-use transactions::Transactions;
+use transactions::{Transactions, Whose};
 
 /// Node numbers from here on are devices; no fabric has as many nodes.
 pub const FIRST_DEVICE_NODE: NodeId = 0xFFFF_FF00;
@@ -226,7 +226,8 @@ impl DeviceEnd {
         if pkt.rights & right::AS_LIMITED != 0 {
             pkt.p_key_index = self.as_limited(pkt.p_key_index).ok_or(DropReason::TenantPKey)?;
         }
-        if self.identity.ethernet && pkt.grh.is_none() {
+        let by_lid = self.identity.ethernet && pkt.grh.is_none();
+        if by_lid {
             pkt.grh = Some(self.neighbours.header(pkt.dlid).ok_or(DropReason::DeviceAddress)?);
         }
         if !smp && pkt.q_key == 0 {
@@ -234,7 +235,8 @@ impl DeviceEnd {
             pkt.q_key = GSI_Q_KEY;
         }
         let turned = if mgmt_class == class::SUBN_LID { self.turn(pkt, shard, egress) } else { 0 };
-        let low = if answer { None } else { self.count_request(id, &mut pkt.mad, turned, now_ns)? };
+        let whose = Whose { agent: id.hi_tid(), low: 0, turned, by_lid };
+        let low = if answer { None } else { self.count_request(whose, &mut pkt.mad, now_ns)? };
         let mut envelope = envelope_of(agent, pkt);
         if turned != 0 {
             (envelope.slid, envelope.dlid) = (PERMISSIVE_LID, PERMISSIVE_LID);
@@ -246,19 +248,19 @@ impl DeviceEnd {
     /// Gives a request its transaction id, and remembers whose it is; the lower half if it is new.
     fn count_request(
         &mut self,
-        id: AgentId,
+        whose: Whose,
         mad: &mut [u8; MAD_LEN],
-        turned: u16,
         now_ns: u64,
     ) -> Result<Option<u32>, DropReason> {
         const DATA: u8 = 1;
-        let (rmpp, hi_tid) = (is_rmpp(mad), id.hi_tid());
+        let rmpp = is_rmpp(mad);
         let own = u32::from_be_bytes([mad[12], mad[13], mad[14], mad[15]]);
-        let known = if rmpp { self.transactions.find(hi_tid, own, now_ns) } else { None };
+        let whose = Whose { low: own, ..whose };
+        let known = if rmpp { self.transactions.find(whose.agent, own, now_ns) } else { None };
         let (low, new) = match known {
             Some(low) => (low, None),
             None if wants_answer(mad) || (rmpp && mad[25] == DATA) => {
-                let low = self.transactions.open(hi_tid, own, turned, now_ns, PATIENCE_NS);
+                let low = self.transactions.open(whose, now_ns, PATIENCE_NS);
                 let low = low.ok_or(DropReason::DeviceRequests)?;
                 (low, Some(low))
             }
@@ -370,6 +372,9 @@ impl DeviceEnd {
             let whose = whose.ok_or(DropReason::DeviceUnmatched)?;
             pkt.mad[8..12].copy_from_slice(&whose.agent.to_be_bytes());
             pkt.mad[12..16].copy_from_slice(&whose.low.to_be_bytes());
+            if whose.by_lid {
+                pkt.grh = None;
+            }
             if whose.turned != 0 {
                 if !turning::to_lid_routed(&mut pkt.mad) {
                     return Err(DropReason::Malformed);

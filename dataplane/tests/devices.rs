@@ -426,7 +426,12 @@ fn on_ethernet_programs_that_know_lids_only_reach_whom_they_name_and_answer_whom
     (answer.envelope.slid, answer.envelope.dlid) = (0, 0);
     assert!(set.wire.deliver(&answer));
     set.fleet.run();
-    assert_eq!(set.fleet.take(client)[0].envelope.slid, 7);
+    let got = set.fleet.take(client)[0];
+    assert_eq!(
+        (got.envelope.slid, got.envelope.flags),
+        (7, 0),
+        "an answer has a header if the question had one"
+    );
     // and so does a request of somebody who was not named
     let mut request = set.fleet.gmp(method::GET, PING, 0, 0);
     request.mad[37..40].copy_from_slice(&[0, 0x14, 0x05]);
@@ -434,7 +439,7 @@ fn on_ethernet_programs_that_know_lids_only_reach_whom_they_name_and_answer_whom
     assert!(set.wire.deliver(&request));
     set.fleet.run();
     let [got] = set.fleet.take(client)[..] else { panic!("the request") };
-    assert_eq!(got.envelope.slid, 0xB000);
+    assert_eq!((got.envelope.slid, got.envelope.flags, got.envelope.gid), (0xB000, flag::GRH, gid(9)));
     let mut answer = got;
     answer.mad[3] |= method::RESPONSE;
     answer.envelope = Envelope { dlid: 0xB000, dst_qp: 1, ..Envelope::default() };

@@ -24,6 +24,8 @@ pub struct Whose {
     pub low: u32,
     /// LID for which it was before it was sent along a path; 0 if it was not.
     pub turned: u16,
+    /// Its sender gave a LID where a GID was needed, and knows no global header.
+    pub by_lid: bool,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -63,15 +65,15 @@ impl Transactions {
         (first, &self.places[first..first + WAYS as usize])
     }
 
-    /// Takes a request of `agent` with the lower half `low` on for `patience_ns`; the lower half with which it leaves, `None` if too many wait.
-    pub fn open(&mut self, agent: u32, low: u32, turned: u16, now_ns: u64, patience_ns: u64) -> Option<u32> {
-        let (first, ways) = self.ways(agent, low);
+    /// Takes a request on for `patience_ns`; the lower half with which it leaves, `None` if too many wait.
+    pub fn open(&mut self, whose: Whose, now_ns: u64, patience_ns: u64) -> Option<u32> {
+        let (first, ways) = self.ways(whose.agent, whose.low);
         let at = first + ways.iter().position(|place| place.until_ns <= now_ns)?;
         self.number = self.number.wrapping_add(1);
         let given = self.number << PLACE_BITS | u32::try_from(at).unwrap_or(0);
         let place = &mut self.places[at];
         self.open += u64::from(place.until_ns == 0);
-        *place = Place { whose: Whose { agent, low, turned }, given, until_ns: now_ns + patience_ns };
+        *place = Place { whose, given, until_ns: now_ns + patience_ns };
         Some(given)
     }
 
@@ -133,13 +135,13 @@ mod tests {
     const PATIENCE: u64 = 100;
 
     fn whose(agent: u32, low: u32) -> Whose {
-        Whose { agent, low, turned: 0 }
+        Whose { agent, low, ..Whose::default() }
     }
 
     #[test]
     fn an_answer_finds_its_request_once() {
         let mut table = Transactions::default();
-        let given: Vec<u32> = (0..1000).map(|n| table.open(n % 7, n, 0, 1, PATIENCE).unwrap()).collect();
+        let given: Vec<u32> = (0..1000).map(|n| table.open(whose(n % 7, n), 1, PATIENCE).unwrap()).collect();
         assert_eq!(table.open_count(), 1000);
         for (n, given) in (0..1000).zip(&given).rev() {
             assert_eq!(table.close(*given, false, 2, PATIENCE), Some(whose(n % 7, n)));
@@ -151,7 +153,7 @@ mod tests {
     #[test]
     fn the_same_request_sent_again_has_another_id_and_both_answers_count() {
         let mut table = Transactions::default();
-        let [one, two] = [1, 2].map(|now| table.open(5, 6, 0, now, PATIENCE).unwrap());
+        let [one, two] = [1, 2].map(|now| table.open(whose(5, 6), now, PATIENCE).unwrap());
         assert_ne!(one, two);
         assert_eq!(table.find(5, 6, 3), Some(two), "the newest");
         assert_eq!(table.close(one, false, 3, PATIENCE), Some(whose(5, 6)));
@@ -162,25 +164,25 @@ mod tests {
     #[test]
     fn what_nobody_answers_is_given_up_in_time_and_its_place_used_again() {
         let mut table = Transactions::default();
-        let first = table.open(1, 1, 0, 0, PATIENCE).unwrap();
+        let first = table.open(whose(1, 1), 0, PATIENCE).unwrap();
         for _ in 1..WAYS {
-            assert!(table.open(1, 1, 0, 0, PATIENCE).is_some());
+            assert!(table.open(whose(1, 1), 0, PATIENCE).is_some());
         }
-        assert_eq!(table.open(1, 1, 0, PATIENCE - 1, PATIENCE), None, "all places of the set wait");
-        let later = table.open(1, 1, 9, PATIENCE, PATIENCE).unwrap();
+        assert_eq!(table.open(whose(1, 1), PATIENCE - 1, PATIENCE), None, "all places of the set wait");
+        let expected = Whose { turned: 9, by_lid: true, ..whose(1, 1) };
+        let later = table.open(expected, PATIENCE, PATIENCE).unwrap();
         assert_eq!(later & (PLACES - 1), first & (PLACES - 1), "the place of the first");
         assert_eq!(table.close(first, false, PATIENCE, PATIENCE), None, "a late answer to its former user");
         assert_eq!(table.open_count(), u64::from(WAYS));
         table.sweep(PATIENCE);
         assert_eq!(table.open_count(), 1);
-        let expected = Whose { agent: 1, low: 1, turned: 9 };
         assert_eq!(table.close(later, false, PATIENCE + 1, PATIENCE), Some(expected));
     }
 
     #[test]
     fn an_answer_in_segments_keeps_its_place_until_the_last_was_long_ago() {
         let mut table = Transactions::default();
-        let given = table.open(1, 2, 0, 0, PATIENCE).unwrap();
+        let given = table.open(whose(1, 2), 0, PATIENCE).unwrap();
         for now in [50, 140, 230] {
             assert_eq!(table.close(given, true, now, PATIENCE), Some(whose(1, 2)), "at {now}");
             assert_eq!(table.find(1, 2, now), Some(given), "for its acknowledgement");
@@ -196,7 +198,7 @@ mod tests {
             dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             let roll = u32::try_from(dice >> 40).unwrap();
             match roll % 4 {
-                0 => drop(table.open(roll % 97, roll % 1009, 0, now, PATIENCE)),
+                0 => drop(table.open(whose(roll % 97, roll % 1009), now, PATIENCE)),
                 1 => drop(table.close(roll.wrapping_mul(0x1003), roll % 8 < 4, now, PATIENCE)),
                 2 => table.forget(roll),
                 _ => table.sweep(now),
