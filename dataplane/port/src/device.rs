@@ -4,6 +4,7 @@
 //! give it a tree of their own. It does not open anything; [`crate::umad_dev`] and `verbs` do.
 
 mod identity;
+mod introduction;
 
 use std::fmt;
 use std::io;
@@ -13,6 +14,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::Access;
 
 pub use identity::{ACTIVE, PortIdentity};
+pub use introduction::introduce;
 
 /// Why a device cannot be used. One line each, for an operator.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

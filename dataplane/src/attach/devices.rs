@@ -7,7 +7,7 @@
 use std::time::{Duration, Instant};
 
 use madplane_engine::NodeId;
-use madplane_port::device::{ACTIVE, Backend, DeviceSpec, PortIdentity, Unavailable};
+use madplane_port::device::{ACTIVE, Backend, DeviceSpec, PortIdentity, Unavailable, introduce};
 use madplane_port::opened::{Keeper, MadDevice};
 use madplane_shm::command::event;
 use madplane_shm::process::unix_ns;
@@ -40,6 +40,9 @@ pub trait DeviceSource: std::fmt::Debug {
     /// State of the port, as PortInfo numbers it; `None` without one.
     fn state(&self) -> Option<u32>;
 
+    /// Has the kernel find the other ends that are named, so that no MAD waits for that; the port has come up.
+    fn introduce(&self) {}
+
     /// What the kernel says of the port.
     fn identity(&self) -> Option<PortIdentity>;
 }
@@ -63,6 +66,10 @@ impl DeviceSource for Keeper {
 
     fn state(&self) -> Option<u32> {
         PortIdentity::read_state(self.spec().device(), self.spec().port())
+    }
+
+    fn introduce(&self) {
+        introduce(self.spec());
     }
 
     fn identity(&self) -> Option<PortIdentity> {
@@ -276,6 +283,9 @@ impl Housekeeping {
         record.state.store(state, Ordering::Relaxed);
         record.since_unix_ns.store(unix_ns(), Ordering::Relaxed);
         let up = state == device_state::UP;
+        if up {
+            self.devices[number].source.introduce();
+        }
         let count = if up {
             &record.ups
         } else if was == device_state::UP {
