@@ -14,6 +14,7 @@ pub mod loopback;
 pub mod machine;
 pub mod opened;
 pub mod pool;
+pub mod rendezvous;
 pub mod session;
 pub mod sys;
 pub mod umad_dev;
