@@ -39,6 +39,7 @@ pub(crate) struct Direction {
 
 /// When a sending half takes no more.
 #[derive(Clone, Copy, PartialEq, Eq)]
+#[allow(dead_code, reason = "not every test program has backends of all kinds")]
 pub(crate) enum Full {
     /// After as many as its capabilities say: nothing leaves while nobody takes anything out.
     AtDepth,
