@@ -29,6 +29,8 @@ use crate::rendezvous::{End, Heard, Meeting, Message, Wrong};
 const AGAIN_NS: u64 = 500_000_000;
 /// How often devices are looked at.
 const LOOK_NS: u64 = 100_000_000;
+/// Messages of one port that are taken before everything else has its turn.
+const HEARD_AT_ONCE: usize = 64;
 
 /// A port of a device, open or waiting to be.
 struct Port {
@@ -264,6 +266,8 @@ impl Serve {
     }
 
     fn open(&mut self, options: LinkOptions) -> Result<(LinkDatagrams, Watch), OpenError> {
+        // one that was taken away just now is no obstacle
+        self.links.retain(|link| !link.end.worker_is_gone());
         let same = |link: &Served| {
             let other = &link.options;
             (other.device.device(), other.device.port(), other.peer, other.name)
@@ -342,7 +346,8 @@ impl Serve {
     /// Takes what came to queue pair 1 of a port.
     fn hear(&mut self, at: usize) {
         let Port { spec, opened: Some(opened), .. } = &mut self.ports[at] else { return };
-        while let Some(incoming) = opened.receive() {
+        for _ in 0..HEARD_AT_ONCE {
+            let Some(incoming) = opened.receive() else { break };
             let mut links = self.links.iter_mut().filter(|link| same_port(spec, &link.options.device));
             match incoming {
                 Incoming::Unanswered(transaction) => {
