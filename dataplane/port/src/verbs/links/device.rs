@@ -105,9 +105,9 @@ impl OpenPort {
         changed
     }
 
-    /// Whether it is still there; looks at the file system.
-    pub(super) fn is_there(&self) -> bool {
-        !self.gone && self.entry.as_ref().is_none_or(|entry| entry.exists())
+    /// Whether it is still there, as far as the system has said so; looks at the file system as well if it is told to.
+    pub(super) fn is_there(&self, look: bool) -> bool {
+        !self.gone && (!look || self.entry.as_ref().is_none_or(|entry| entry.exists()))
     }
 
     /// Whether it carries packets.

@@ -323,10 +323,11 @@ impl Serve {
             return;
         };
         let changed = opened.take_events();
-        let removed = now_ns >= port.look_ns && !opened.is_there();
-        if now_ns >= port.look_ns {
+        let look = now_ns >= port.look_ns;
+        if look {
             port.look_ns = now_ns + LOOK_NS;
         }
+        let removed = !opened.is_there(look);
         let why = Unavailable::Removed { name: port.spec.device().to_owned() }.to_string();
         for link in self.links.iter_mut().filter(|link| same_port(&port.spec, &link.options.device)) {
             if removed {
