@@ -1,5 +1,7 @@
 //! A fabric cut into parts, a plane for each, joined by links: over whatever, the same is asked of it.
 
+#![allow(clippy::print_stdout, reason = "how long a plane's death and return took is worth knowing")]
+
 use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -129,7 +131,7 @@ impl Joined {
     }
 
     fn part(&self, part: usize) -> Topology {
-        parse(&std::fs::read(&self.parts[part]).unwrap(), &ParseOptions::default()).unwrap().topology
+        parse(std::fs::read(&self.parts[part]).unwrap(), &ParseOptions::default()).unwrap().topology
     }
 
     /// Waits until the plane of a part sees this.
