@@ -11,6 +11,8 @@
 
 mod suite;
 mod support;
+#[cfg(feature = "verbs")]
+mod verbs_end;
 
 use madplane_port::datagram::pair::{Faults, pair};
 use madplane_port::link::{Link, LinkState};
@@ -129,7 +131,7 @@ fn verbs_link_direction(_depth: usize) -> Option<Direction> {
     if !support::rxe_or_skip("verbs link") {
         return None;
     }
-    let [a, b] = [("rxe0", "rxe1"), ("rxe1", "rxe0")].map(|(own, peer)| support::verbs_link(own, peer, ""));
+    let [a, b] = [("rxe0", "rxe1"), ("rxe1", "rxe0")].map(|(own, peer)| verbs_end::verbs_link(own, peer, ""));
     let keep = (a.service, b.service);
     Some(Direction::over_links([a.link, b.link], keep))
 }

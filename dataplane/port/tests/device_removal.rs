@@ -9,6 +9,8 @@
 )]
 
 mod support;
+#[cfg(feature = "verbs")]
+mod verbs_end;
 
 use std::process::{Child, Command};
 use std::time::Duration;
@@ -78,7 +80,7 @@ fn survive(spec: &str, address: madplane_shm::message::Envelope) {
 #[cfg(feature = "verbs")]
 fn survive_link() {
     use madplane_port::link::LinkState;
-    use support::verbs_link;
+    use verbs_end::verbs_link;
     let mut ends = [verbs_link("rxe0", "rxe1", ""), verbs_link("rxe1", "rxe0", "")];
     let mut states = |what: &str, wanted: LinkState, text: &str| {
         wait_for(what, || {

@@ -9,6 +9,7 @@
 )]
 
 mod support;
+mod verbs_end;
 
 use std::time::Instant;
 
@@ -16,7 +17,8 @@ use madplane_port::link::LinkState;
 use madplane_port::verbs::links::LinkOptions;
 use madplane_port::{MadMessage, MadRx, MadTx};
 use madplane_shm::process::monotonic_ns;
-use support::{VerbsEnd, number_of, rxe_or_skip, sleep_on, vendor_mad, verbs_link, wait_for};
+use support::{number_of, rxe_or_skip, sleep_on, vendor_mad, wait_for};
+use verbs_end::{VerbsEnd, verbs_link};
 
 /// A duty cycle; what has come.
 fn turn(end: &mut VerbsEnd) -> Vec<u32> {

@@ -52,27 +52,6 @@ pub(crate) fn to(device: &str, pair: u32) -> Envelope {
     }
 }
 
-/// An end of a link over a queue pair, with a service of its own.
-#[cfg(feature = "verbs")]
-pub(crate) struct VerbsEnd {
-    pub(crate) link: madplane_port::link::Link,
-    pub(crate) watch: madplane_port::verbs::links::Watch,
-    pub(crate) service: madplane_port::verbs::links::Service,
-}
-
-/// Opens an end at `own` to the port of `peer`; `words` follow the peer's GID.
-#[cfg(feature = "verbs")]
-pub(crate) fn verbs_link(own: &str, peer: &str, words: &str) -> VerbsEnd {
-    use madplane_port::link::{Declared, Link};
-    use madplane_port::verbs::links::{LinkOptions, Service};
-    let peer = format!("{}{words}", std::net::Ipv6Addr::from(gid_of(peer)));
-    let service = Service::start().unwrap();
-    let (datagrams, watch) = service.open(LinkOptions::parse(own, &peer, "").unwrap()).unwrap();
-    let declared = Declared { plugged: true, ..Declared::default() };
-    let link = Link::new(Box::new(datagrams), madplane_shm::process::unix_ns(), declared);
-    VerbsEnd { link, watch, service }
-}
-
 /// A vendor MAD that says `number`: in the lower half of its transaction id, and in all that follows its headers.
 pub(crate) fn vendor_mad(method: u8, number: u32) -> [u8; 256] {
     let mut mad = [0; 256];
