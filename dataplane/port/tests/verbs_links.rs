@@ -13,9 +13,14 @@ mod verbs_end;
 
 use std::time::Instant;
 
+use madplane_port::datagram::{Datagrams, MAX_FRAME};
 use madplane_port::link::LinkState;
+use madplane_port::rendezvous::{CLASS, End, Message, Name, OUI, Place, Says};
+use madplane_port::umad_dev::AgentSpec;
+use madplane_port::umad_dev::port::UmadPort;
 use madplane_port::verbs::links::LinkOptions;
-use madplane_port::{MadMessage, MadRx, MadTx};
+use madplane_port::verbs::{QueueSettings, UdDatagrams};
+use madplane_port::{Envelope, MadMessage, MadRx, MadTx};
 use madplane_shm::process::monotonic_ns;
 use support::{number_of, rxe_or_skip, sleep_on, vendor_mad, wait_for};
 use verbs_end::{VerbsEnd, verbs_link};
@@ -201,4 +206,102 @@ fn what_cannot_be_opened_says_why_in_one_line() {
     assert!(refused(&second, "rxe0", &gid).contains("another program waits for links at rxe0 port 1"));
     drop(end);
     second.open(LinkOptions::parse("rxe0", &gid, "").unwrap()).unwrap();
+}
+
+#[test]
+fn questions_that_lie_or_make_no_sense_are_counted_and_change_nothing() {
+    if !rxe_or_skip("wrong questions") {
+        return;
+    }
+    let mut ends = joined(",link=q");
+    // somebody else at the peer's port
+    let mut kernel = UmadPort::open(&"umad:rxe1".parse().unwrap()).unwrap();
+    let agent = AgentSpec { pair: 1, class: CLASS, version: 1, oui: OUI, ..AgentSpec::default() };
+    let agent = kernel.register(&agent).unwrap();
+    let envelope = Envelope { agent, ..support::to("rxe0", 1) };
+    let mut ask = |mad| assert_eq!(kernel.tx_burst(&[MadMessage { envelope, mad }]), 1);
+    let end = |device| {
+        let place = Place { gid: support::gid_of(device), lid: 0 };
+        End { place, pair: 77, q_key: 1, frame: 480 }
+    };
+    let question = |transaction, name: &str, end| {
+        let name = Name::new(name.as_bytes()).unwrap();
+        Message { answers: false, transaction, name, says: Says::Here(end) }.write()
+    };
+    let [one, other] = &mut ends;
+    let mut refused = |wanted| {
+        wait_for("a refusal", || {
+            turn(one);
+            turn(other);
+            (one.link.mishaps().refused_peers >= wanted).then_some(())
+        });
+        assert_eq!(one.link.mishaps().refused_peers, wanted);
+    };
+    ask(question(1, "q", end("rxe0")));
+    refused(1);
+    let mut later = question(2, "q", end("rxe1"));
+    later[44] = 2;
+    ask(later);
+    refused(2);
+    let seed = 0x5eed_0003_u64;
+    println!("seed {seed:#x}");
+    let mut random = seed;
+    for number in 0..100 {
+        let mut mad = question(100 + number, "q", end("rxe1"));
+        for byte in &mut mad[45..] {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            *byte = random.to_be_bytes()[0];
+        }
+        ask(mad);
+    }
+    refused(102);
+    // whoever asks for a link that is not there is told so
+    ask(question(3, "nowhere", end("rxe1")));
+    let answer = support::receive(&mut kernel, "an answer");
+    assert_eq!(Message::parse(&answer.mad).map(|message| message.says), Ok(Says::NoLink));
+    come_up(&mut ends);
+    assert_eq!((ends[0].link.counts().downs, ends[0].link.mishaps().refused_peers), (0, 102));
+}
+
+#[test]
+fn a_frame_from_another_port_is_a_strangers_though_its_queue_pair_has_the_peers_number() {
+    if !rxe_or_skip("strangers at another port") {
+        return;
+    }
+    let settings = QueueSettings { q_key: 0x0026_d700, ..QueueSettings::default() };
+    let open =
+        |device: &str| UdDatagrams::open(&format!("verbs:{device}").parse().unwrap(), &settings).unwrap();
+    // each device counts its queue pairs up by itself
+    let mut b = open("rxe1");
+    let ahead = |device, number: u32| loop {
+        let queue = open(device);
+        if queue.own().pair >= number {
+            return queue;
+        }
+    };
+    let mut a = ahead("rxe0", b.own().pair + 1);
+    let mut stranger = ahead("rxe1", a.own().pair);
+    assert_eq!(stranger.own().pair, a.own().pair, "two ports, one number");
+    a.connect(b.own());
+    b.connect(a.own());
+    stranger.connect(b.own());
+    let mut into = [0xa5; MAX_FRAME];
+    assert!(stranger.send(&[0xee; 100]));
+    stranger.flush();
+    wait_for("the stranger's frame", || {
+        assert_eq!(b.receive(&mut into), None);
+        (b.strange() == 1).then_some(())
+    });
+    assert!(a.send(&[7; 50]));
+    a.flush();
+    assert_eq!(wait_for("the peer's frame", || b.receive(&mut into)), 50);
+    // who does not know the Q_Key is not even heard
+    let before = b.strange();
+    stranger.connect(End { q_key: 0x0026_d701, ..b.own() });
+    assert!(stranger.send(&[0xee; 100]));
+    stranger.flush();
+    assert!(a.send(&[8; 51]));
+    a.flush();
+    assert_eq!(wait_for("the peer's next frame", || b.receive(&mut into)), 51);
+    assert_eq!(b.strange(), before);
 }
