@@ -8,9 +8,11 @@
 mod support;
 
 use std::path::Path;
+use std::process::Command;
 
+use rustix::process::Signal;
 use support::joined::{Joined, Over, links_of};
-use support::{eventually, have, skip};
+use support::{eventually, have, kill, run, skip};
 
 fn over_devices() -> Option<Over> {
     let (mut hosts, mut via) = (Vec::new(), Vec::new());
@@ -64,4 +66,42 @@ fn a_link_says_why_its_device_cannot_be_used_and_comes_up_when_it_can() {
     eventually("the other end sees it go", || states() == all - 1);
     one.done(&["links", "add", port, "--via", "verbs:rxe0", "--peer", peer]);
     eventually("all links are up again", || states() == all);
+}
+
+#[test]
+fn planes_outlive_their_devices_and_have_their_links_again_when_these_return() {
+    if std::env::var_os("MADPLANE_MAY_REMOVE_DEVICES").is_none() {
+        eprintln!("SKIPPED: it would take devices away (scripts/rxe-vm/test runs it)");
+        return;
+    }
+    let Some(over) = over_devices() else { return };
+    let joined = Joined::up(2, over);
+    let [one, other] = &joined.planes[..] else { panic!("two planes") };
+    let pids = [one.plane_pid(), other.plane_pid()];
+    shell("rdma link delete rxe0");
+    eventually("its links say why they are down", || {
+        links_of(one).iter().all(|link| {
+            let why = link["transport"].as_str().unwrap().to_owned();
+            link["state"] == "silent" && why.starts_with("unavailable, because ")
+        })
+    });
+    eventually("the other plane's links are down", || {
+        links_of(other).iter().all(|link| link["state"] == "silent")
+    });
+    shell("rdma link add rxe0 type rxe netdev net0");
+    joined.wait_for_links();
+    assert_eq!([one.plane_pid(), other.plane_pid()], pids, "nobody was started again");
+    // a plane that begins without its device gets its links when the device comes
+    kill(other.plane_pid().unwrap(), Signal::KILL);
+    eventually("the plane is dead", || other.plane_pid().is_none());
+    shell("rdma link delete rxe1");
+    joined.start(1);
+    assert!(links_of(other).is_empty());
+    shell("rdma link add rxe1 type rxe netdev net1");
+    joined.wait_for_links();
+}
+
+fn shell(command: &str) {
+    let ran = run(Command::new("bash").arg("-c").arg(command));
+    assert_eq!(ran.code, Some(0), "{command}: {ran}");
 }
