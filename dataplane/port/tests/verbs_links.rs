@@ -56,7 +56,7 @@ fn come_up(ends: &mut [VerbsEnd]) {
 }
 
 fn joined(words: &str) -> [VerbsEnd; 2] {
-    let mut ends = [verbs_link("rxe0,gid=0", "rxe1", words), verbs_link("rxe1", "rxe0", words)];
+    let mut ends = [verbs_link("rxe0,gid=0,pkey=0xffff", "rxe1", words), verbs_link("rxe1", "rxe0", words)];
     come_up(&mut ends);
     ends
 }
