@@ -17,12 +17,14 @@ use madplane_shm::links::LinkSpec;
 use madplane_topology::NodeKind;
 use rustix::process::Signal;
 use support::joined::{Joined, Over, free_ports};
-use support::{Bed, Graph, OpenSm, Plane, builtin, eventually, have, kill, skip};
+use support::{Bed, Plane, builtin, eventually, have, kill, skip};
 
 #[test]
 fn two_halves_over_quic_are_one_subnet_and_a_killed_half_comes_back_whole() {
     if have(&["opensm", "ibnetdiscover", "ibping", "saquery"]) {
-        Joined::up(2, Over::default()).assert_one_subnet_that_survives_a_killed_half();
+        let joined = Joined::up(2, Over::default());
+        let mut opensm = joined.assert_one_subnet();
+        joined.assert_survives_a_killed_part(&mut opensm);
     }
 }
 
@@ -127,10 +129,7 @@ fn a_link_that_loses_one_frame_of_a_hundred_stays_up_and_smps_are_asked_again() 
             LinkSpec::store(file, list).unwrap();
         }
     });
-    let opensm = OpenSm::up(&joined.planes[0], "", &[], &[]);
-    opensm.assert_no_errors();
-    joined.wait_until_seen(0, &Graph::of(&joined.whole), "the uncut fabric");
-    joined.wait_for_ping("ibping from end to end");
+    let _opensm = joined.assert_one_subnet();
     println!("{} of {} MADs lost", joined.sum("lost"), joined.sum("sent"));
     eventually("some MAD is lost", || {
         joined.planes[0].run(&["ibnetdiscover"]);
@@ -192,7 +191,7 @@ impl Drop for Relay {
 }
 
 #[test]
-fn four_planes_in_namespaces_with_loss_are_one_subnet() {
+fn four_planes_in_namespaces_with_loss_are_one_subnet_and_a_killed_one_comes_back() {
     if !have(&["opensm", "ibnetdiscover", "ibping", "saquery", "ip", "tc"]) {
         return;
     }
@@ -207,12 +206,10 @@ fn four_planes_in_namespaces_with_loss_are_one_subnet() {
         ..Over::default()
     };
     let joined = Joined::up(4, over);
-    let opensm = OpenSm::up(&joined.planes[0], "", &[], &[]);
-    opensm.assert_no_errors();
-    joined.wait_until_seen(0, &Graph::of(&joined.whole), "the uncut fabric");
-    joined.wait_for_ping("ibping from end to end");
-    println!("{} MADs lost, links went down {} times", joined.sum("lost"), joined.sum("downs"));
+    let mut opensm = joined.assert_one_subnet();
+    println!("{} of {} MADs lost", joined.sum("lost"), joined.sum("sent"));
     assert_eq!(joined.sum("downs"), 0, "1 % loss takes no link down");
+    joined.assert_survives_a_killed_part(&mut opensm);
 }
 
 /// A network namespace with one address, on a bridge with the others; gone with the value.
@@ -265,7 +262,8 @@ fn spaces(count: usize) -> Result<Vec<Space>, String> {
         let netem =
             ["netns", "exec", &name, "tc", "qdisc", "add", "dev", &inner, "root", "netem", "loss", "1%"];
         if let Err(reason) = ip(&netem) {
-            // the relay of another test loses frames on every kernel
+            // the relay of another test loses frames on every kernel; scripts/rxe-vm/test has one that can here, too
+            assert!(std::env::var_os("MADPLANE_REQUIRE_LOSS").is_none(), "{reason}");
             eprintln!("NOTE: no loss in namespaces: {reason}");
         }
     }
