@@ -48,6 +48,11 @@ fn frames_of_links_that_were_found_interesting() {
 }
 
 #[test]
+fn introductions_of_links_that_were_found_interesting() {
+    replay("rendezvous", madplane_port::rendezvous::fuzz_rendezvous);
+}
+
+#[test]
 fn topologies_that_were_found_interesting() {
     replay("topology", madplane_topology::fuzz_parse);
 }

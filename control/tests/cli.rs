@@ -61,6 +61,17 @@ fn bad_input_is_answered_with_one_line_and_the_right_code() {
             (&["fabric", "split", "builtin:fat-tree,radix=4", "7"], 2, "cannot be cut into 7 parts"),
             (&["fabric", "split", "no/such/file", "2"], 1, "no/such/file"),
             (&["fabric", "split", "builtin:ring", "3", "--hosts", "a,b"], 2, "as many hosts, or one"),
+            (&["fabric", "split", "builtin:ring", "3", "--via", "quic:h"], 2, "is no verbs:DEVICE"),
+            (
+                &["fabric", "split", "builtin:ring", "3", "--via", "verbs:a", "--via", "verbs:b"],
+                2,
+                "as many devices, or one",
+            ),
+            (
+                &["fabric", "split", "builtin:ring", "2", "--via", "verbs:a", "--credentials", "c"],
+                2,
+                "--credentials",
+            ),
             (&["links", "show"], 1, "is not running"),
             (&["links", "add", "a:1"], 2, "--via"),
             (&["links", "add", "--file", "no/such/file"], 1, "holds no links"),

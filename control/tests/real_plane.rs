@@ -417,3 +417,49 @@ fn a_session_of_a_tenant_is_shown_held_to_its_rights_and_bound_by_the_operator()
     assert!(latency["hw_sync_latency"]["count"].as_u64().unwrap() >= 3, "{latency}");
     assert!(latency["workers"][0]["cycles"]["count"].as_u64().unwrap() > 0, "{latency}");
 }
+
+/// A plane with devices that no machine has; two lines a device at most, one in the status.
+#[test]
+fn devices_that_do_not_work_are_named_and_no_reason_not_to_start() {
+    let Some(bed) = Bed::beside_madplaned() else { return };
+    let refused = failed(&bed.madctl(&["up", "--device", "roce:none0"]), 1);
+    assert!(refused.contains("\"roce:none0\" names no device; write [verbs:|umad:|auto:]NAME"), "{refused}");
+    let twice = failed(&bed.madctl(&["up", "--device", "none0", "--device", "umad:none0,gid=1"]), 1);
+    assert!(twice.contains("--device none0: port 1 of it is given twice"), "{twice}");
+    let file = bed.root().join("plane.toml");
+    std::fs::write(&file, "devices = [\"verbs:none0\"]\n").unwrap();
+    let _running = Running(&bed);
+    let up = ["up", "--fabric", "builtin:ring,switches=4,hosts=2", "--no-huge", "--device", "auto:none1"];
+    ok(&bed.madctl(&[&up[..], &["--config", file.to_str().unwrap()]].concat()));
+    let shown = status(&bed);
+    let devices = shown["devices"].as_array().unwrap();
+    let names: Vec<_> = devices.iter().map(|device| device["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["none0", "none1"]);
+    for device in devices {
+        let why = device["why"].as_str().unwrap();
+        assert!(device["state"] == "unavailable" && why.starts_with("unavailable, because "), "{device}");
+        assert_eq!(device["backend"], serde_json::Value::Null);
+    }
+    let text = ok(&bed.madctl(&["status"]));
+    let lines: Vec<&str> = text.lines().filter(|line| line.starts_with("device ")).collect();
+    assert_eq!(lines.len(), 2, "{text}");
+    assert!(lines[1].starts_with("device    none1 port 1: unavailable, because "), "{text}");
+    // by both backends, each for a reason of its own
+    let errors = ok(&bed.madctl(&["errors", "show"]));
+    for line in [
+        "device none0: by verbs: unavailable",
+        "device none1: by verbs: unavailable",
+        "device none1: by umad: unavailable",
+    ] {
+        assert!(errors.contains(line), "{line}: {errors}");
+    }
+    let refused = failed(&bed.madctl(&["run", "--at", "device:none1", "--", "true"]), 1);
+    assert!(refused.starts_with("device none1: unavailable, because "), "{refused}");
+    let unknown = failed(&bed.madctl(&["run", "--at", "device:none2", "--", "true"]), 1);
+    assert_eq!(unknown, "the plane has no device \"none2\"; it has none0:1, none1:1");
+    let listed: serde_json::Value =
+        serde_json::from_str(&ok(&bed.madctl(&["devices", "--format", "json"]))).unwrap();
+    assert_eq!(listed["plane"]["devices"].as_array().unwrap().len(), 2, "{listed}");
+    assert!(listed["devices"].as_array().unwrap().is_empty() || listed["why"] == "", "{listed}");
+    assert!(ok(&bed.madctl(&["devices"])).contains("  none1 port 1: unavailable, because "));
+}

@@ -2,7 +2,7 @@
 //!
 //! madctld writes it, as a whole and by renaming; madplaned reads it when it starts and when control says that it has changed, so a
 //! plane that is started again alone has its links again. A line is what an operator writes:
-//! `NODE:PORT via=quic:LOCAL peer=ADDRESS [credentials=DIRECTORY]`. Blank lines and lines that begin with `#` are skipped. Not here:
+//! `NODE:PORT via=quic:LOCAL peer=ADDRESS [credentials=DIRECTORY]`, or `via=verbs:DEVICE peer=GID[,link=NAME]`. Blank lines and lines that begin with `#` are skipped. Not here:
 //! whether the node exists, and what a transport makes of its words.
 
 use std::fmt;

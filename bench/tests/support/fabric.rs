@@ -43,6 +43,16 @@ impl Graph {
         Self::of(&parsed.topology)
     }
 
+    /// Without the nodes of another graph and what leads to them.
+    pub fn without(&self, other: &Self) -> Self {
+        let stays = |guid: &u64| !other.nodes.contains_key(guid);
+        let nodes = self.nodes.iter().filter(|(guid, _)| stays(guid));
+        Self {
+            nodes: nodes.map(|(guid, about)| (*guid, about.clone())).collect(),
+            links: self.links.iter().filter(|(a, b, _)| stays(&a.0) && stays(&b.0)).cloned().collect(),
+        }
+    }
+
     /// Only what can be reached from the node with this GUID.
     pub fn reachable_from(&self, guid: u64) -> Self {
         let mut seen = BTreeSet::from([guid]);

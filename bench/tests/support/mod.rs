@@ -7,6 +7,7 @@
 
 mod counters;
 mod fabric;
+pub mod joined;
 mod opensm;
 pub mod probe;
 mod process;
@@ -42,10 +43,14 @@ pub fn eventually(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// Where the programs and the library of this build are; builds them first.
+/// Where the programs and the library of this build are; builds them first, unless `MADPLANE_PROGRAMS` names a folder.
 pub fn artifacts() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
+        // a guest has no compiler; its programs were built outside
+        if let Some(folder) = std::env::var_os("MADPLANE_PROGRAMS") {
+            return folder.into();
+        }
         let me = std::env::current_exe().unwrap();
         let profile = me.parent().and_then(Path::parent).unwrap().to_owned();
         let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));

@@ -35,10 +35,10 @@ pub(crate) struct AddArgs {
     /// NODE:PORT, the node by GUID or description; the port has no cable in the fabric.
     #[arg(required_unless_present = "file")]
     port: Option<String>,
-    /// Transport and its local address: quic:HOST:PORT.
+    /// Transport and its local address: quic:HOST:PORT, or verbs:DEVICE[,port=N][,gid=N][,pkey=N].
     #[arg(long, value_name = "TRANSPORT:LOCAL", required_unless_present = "file")]
     via: Option<String>,
-    /// The other end: [NAME@]HOST:PORT.
+    /// The other end: [NAME@]HOST:PORT over QUIC; GID[,link=NAME] over verbs, on InfiniBand lid:N[,link=NAME].
     #[arg(long, value_name = "ADDRESS", required_unless_present = "file")]
     peer: Option<String>,
     /// Directory with ca.pem, plane.pem and plane.key (see madctl links credentials).

@@ -29,6 +29,10 @@ pub(crate) struct SplitArgs {
     /// First UDP port; every link takes one on each of its hosts.
     #[arg(long, value_name = "PORT", default_value_t = 7471)]
     base_port: u16,
+    /// Link over queue pairs of these devices, in the order of the parts, or one for all: verbs:DEVICE[,port=N][,gid=N]. Hosts
+    /// are GIDs then. Without it links go over QUIC.
+    #[arg(long, value_name = "verbs:DEVICE", conflicts_with = "credentials")]
+    via: Vec<String>,
     /// Directory with credentials that the links name, the same on every host.
     #[arg(long, value_name = "DIRECTORY")]
     credentials: Option<PathBuf>,
@@ -72,6 +76,12 @@ pub(crate) fn split(format: Format, args: SplitArgs) -> Outcome {
         madplane_topology::split(&whole, args.parts).map_err(|error| Failure::Usage(error.to_string()))?;
     if args.hosts.len() != 1 && args.hosts.len() != args.parts {
         return Err(Failure::Usage(format!("{} parts need as many hosts, or one", args.parts)));
+    }
+    if let Some(other) = args.via.iter().find(|via| !via.starts_with("verbs:")) {
+        return Err(Failure::Usage(format!("{other:?} is no verbs:DEVICE")));
+    }
+    if args.via.len() > 1 && args.via.len() != args.parts {
+        return Err(Failure::Usage(format!("{} parts need as many devices, or one", args.parts)));
     }
     let links = link_lists(&args, &split)?;
     std::fs::create_dir_all(&args.out).map_err(|error| cannot(&args.out, &error))?;
@@ -124,12 +134,22 @@ fn link_lists(args: &SplitArgs, split: &Split) -> Result<Vec<Vec<LinkSpec>>, Fai
         format!("{guid:#018x}:{}", end.port)
     };
     let credentials = args.credentials.as_ref().map_or_else(String::new, |path| path.display().to_string());
-    for CutLink { a, b } in &split.cut {
-        let (a_address, b_address) =
-            (format!("{}:{}", host(a.0), take()?), format!("{}:{}", host(b.0), take()?));
-        for (end, own, peer) in [(a, &a_address, &b_address), (b, &b_address, &a_address)] {
-            let via = format!("quic:{own}");
-            let spec = LinkSpec { at: at(*end), via, peer: peer.clone(), credentials: credentials.clone() };
+    let device = |part: usize| args.via.get(part).or(args.via.first()).cloned();
+    for (number, CutLink { a, b }) in split.cut.iter().enumerate() {
+        let [a_way, b_way] = if let (Some(a_via), Some(b_via)) = (device(a.0), device(b.0)) {
+            // between the same two ports there are several links, so each has a name
+            let address = |part| format!("{},link=cut-{number}", host(part));
+            [(a_via, address(a.0)), (b_via, address(b.0))]
+        } else {
+            let mut way = |part| {
+                let address = format!("{}:{}", host(part), take()?);
+                Ok::<_, Failure>((format!("quic:{address}"), address))
+            };
+            [way(a.0)?, way(b.0)?]
+        };
+        for (end, (via, _), (_, peer)) in [(a, &a_way, &b_way), (b, &b_way, &a_way)] {
+            let (via, peer) = (via.clone(), peer.clone());
+            let spec = LinkSpec { at: at(*end), via, peer, credentials: credentials.clone() };
             if let Some(list) = lists.get_mut(end.0) {
                 list.push(spec);
             }
@@ -152,6 +172,7 @@ mod tests {
             out: PathBuf::new(),
             hosts: vec!["10.0.0.1".to_owned(), "10.0.0.2".to_owned()],
             base_port: 7000,
+            via: Vec::new(),
             credentials: Some(PathBuf::from("/c")),
         };
         let lists = link_lists(&args, &split).unwrap();
@@ -165,6 +186,20 @@ mod tests {
                 assert_eq!(LinkSpec::parse(&spec.to_string()).as_ref(), Ok(spec));
             }
         }
+        let over = SplitArgs {
+            hosts: vec!["fe80::1".to_owned(), "fe80::2".to_owned()],
+            via: vec!["verbs:a,gid=0".to_owned(), "verbs:b".to_owned()],
+            credentials: None,
+            ..args
+        };
+        let lists = link_lists(&over, &split).unwrap();
+        let words = |part: usize, number: usize| {
+            let spec: &LinkSpec = &lists[part][number];
+            (spec.via.clone(), spec.peer.clone())
+        };
+        assert_eq!(words(0, 0), ("verbs:a,gid=0".to_owned(), "fe80::2,link=cut-0".to_owned()));
+        assert_eq!(words(1, 3), ("verbs:b".to_owned(), "fe80::1,link=cut-3".to_owned()));
+        let args = SplitArgs { via: Vec::new(), ..over };
         let few = SplitArgs { base_port: 65_530, ..args };
         assert!(matches!(link_lists(&few, &split), Err(Failure::Usage(_))));
     }

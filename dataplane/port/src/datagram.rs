@@ -29,7 +29,7 @@ pub struct Mishaps {
     pub oversized: u64,
     /// Frames that came and found no room.
     pub overflowed: u64,
-    /// Peers that could not show who they are.
+    /// Peers that could not show who they are; over queue pairs, frames and questions of others than the peer.
     pub refused_peers: u64,
 }
 

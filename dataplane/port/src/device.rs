@@ -98,6 +98,44 @@ pub enum Unavailable {
         /// What was asked for.
         needs: usize,
     },
+    /// The port has no such partition key.
+    #[error("unavailable, because {name} port {port} has no P_Key {p_key:#06x}")]
+    NoPKey {
+        /// The device.
+        name: String,
+        /// Its port.
+        port: u8,
+        /// The key that was asked for.
+        p_key: u16,
+    },
+    /// A peer is not named by what this kind of port needs.
+    #[error("unavailable, because {name} port {port} reaches its peer by {needs}, which is not named")]
+    Unnamed {
+        /// The device.
+        name: String,
+        /// Its port.
+        port: u8,
+        /// What has to be named.
+        needs: &'static str,
+    },
+    /// The device knows no way to a port.
+    #[error("unavailable, because {name} port {port} knows no way to {to}")]
+    NoWay {
+        /// The device.
+        name: String,
+        /// Its port.
+        port: u8,
+        /// The other port.
+        to: String,
+    },
+    /// Somebody else answers there.
+    #[error("unavailable, because another program waits for links at {name} port {port}")]
+    Taken {
+        /// The device.
+        name: String,
+        /// Its port.
+        port: u8,
+    },
     /// The device went away.
     #[error("unavailable, because {name} was removed")]
     Removed {
@@ -392,6 +430,22 @@ pub fn umad_path(name: &str, port: u8) -> Result<PathBuf, Unavailable> {
     umad_path_below(Path::new("/"), name, port)
 }
 
+/// Place of a partition key in the table of a port.
+///
+/// # Errors
+/// [`Unavailable::NoPKey`], also where there is no such port.
+pub fn p_key_index(name: &str, port: u8, p_key: u16) -> Result<u16, Unavailable> {
+    p_key_index_below(Path::new("/"), name, port, p_key)
+}
+
+fn p_key_index_below(root: &Path, name: &str, port: u8, p_key: u16) -> Result<u16, Unavailable> {
+    let at = root.join("sys/class/infiniband").join(name).join("ports").join(port.to_string()).join("pkeys");
+    let key = |index: &String| u16::from_str_radix(read(&at.join(index)).trim_start_matches("0x"), 16);
+    let all = std::fs::read_dir(&at).map(names).unwrap_or_default();
+    let found = all.iter().find(|index| key(index) == Ok(p_key)).and_then(|index| index.parse().ok());
+    found.ok_or_else(|| Unavailable::NoPKey { name: name.to_owned(), port, p_key })
+}
+
 fn umad_path_below(root: &Path, name: &str, port: u8) -> Result<PathBuf, Unavailable> {
     let verbs = root.join("sys/class/infiniband");
     let known = match std::fs::read_dir(&verbs) {
@@ -504,6 +558,11 @@ mod tests {
         write(&tree.0, &format!("{port}/state"), "4: ACTIVE\n");
         write(&tree.0, &format!("{port}/lid"), "0x1c\n");
         write(&tree.0, &format!("{port}/link_layer"), "InfiniBand\n");
+        write(&tree.0, &format!("{port}/pkeys/0"), "0xffff\n");
+        write(&tree.0, &format!("{port}/pkeys/12"), "0x8001\n");
+        assert_eq!(p_key_index_below(&tree.0, "mlx5_0", 1, 0x8001), Ok(12));
+        let none = Unavailable::NoPKey { name: "mlx5_0".to_owned(), port: 1, p_key: 1 };
+        assert_eq!(p_key_index_below(&tree.0, "mlx5_0", 1, 1), Err(none));
         write(&tree.0, "sys/class/infiniband/mlx5_0/ports/2/state", "1: DOWN\n");
         write(&tree.0, "sys/class/infiniband_mad/umad7/ibdev", "mlx5_0\n");
         write(&tree.0, "sys/class/infiniband_mad/umad7/port", "1\n");
@@ -537,6 +596,10 @@ mod tests {
             Unavailable::NotActive { name: name(), port: 1, state: 1 },
             Unavailable::Mtu { has: 256, needs: 480 },
             Unavailable::Limits { has: 10, needs: 20 },
+            Unavailable::NoPKey { name: name(), port: 1, p_key: 0x8001 },
+            Unavailable::Unnamed { name: name(), port: 1, needs: "GID" },
+            Unavailable::NoWay { name: name(), port: 1, to: "fe80::1".to_owned() },
+            Unavailable::Taken { name: name(), port: 1 },
             Unavailable::Removed { name: name() },
             Unavailable::failed("x", &io::Error::from_raw_os_error(libc::EIO)),
         ];

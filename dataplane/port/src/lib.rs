@@ -1,10 +1,10 @@
 //! Ports of a worker: where MADs come in and go out, and the machine below them.
 //!
 //! A worker owns its ports and calls them from its own thread only. A port moves bursts of [`MadMessage`]; it does not
-//! look inside a MAD. Backends: [`session`] (a client process, over shared memory), [`link`] (another plane, over
-//! [`datagram`]s), [`umad_dev`] (the kernel's device), with the feature `verbs` queue pairs of our own, and [`loopback`] (two ends
-//! in one process, for tests). [`device`] knows which RDMA devices there are and why one cannot be used; [`opened`] opens one and
-//! keeps it open.
+//! look inside a MAD. Backends: [`session`] (a client process, over shared memory), [`link`] (another plane, over [`datagram`]s;
+//! on queue pairs its ends find each other by [`rendezvous`]), [`umad_dev`] (the kernel's device), with the feature `verbs` queue
+//! pairs of our own, and [`loopback`] (two ends in one process, for tests). [`device`] knows which RDMA devices there are and why
+//! one cannot be used; [`opened`] opens one and keeps it open.
 #![deny(unsafe_code)]
 
 pub mod datagram;
@@ -14,6 +14,7 @@ pub mod loopback;
 pub mod machine;
 pub mod opened;
 pub mod pool;
+pub mod rendezvous;
 pub mod session;
 pub mod sys;
 pub mod umad_dev;

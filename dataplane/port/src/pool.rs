@@ -260,10 +260,12 @@ mod tests {
 
     #[test]
     fn without_a_budget_or_a_mount_it_is_the_systems() {
-        let (block, taken) = fill(Source::Machine, 0, || vec![1_u8; 1 << 20]);
+        // more than another test can have left over
+        const BLOCK: usize = 16 << 20;
+        let (block, taken) = fill(Source::Machine, 0, || vec![1_u8; BLOCK]);
         assert_eq!((taken, is_huge(&block)), (0, false));
         let nowhere = Source::Mount("/no/such/mount".into());
-        let (block, taken) = fill(nowhere, 8 << 20, || vec![1_u8; 1 << 20]);
+        let (block, taken) = fill(nowhere, 2 * BLOCK, || vec![1_u8; BLOCK]);
         assert_eq!((taken, is_huge(&block)), (0, false));
     }
 

@@ -13,6 +13,7 @@
 //! | `queue` | the UD queue: fixed slots, batched posting, completions |
 //! | [`mad_port`] | MADs over it: [`MadPort`] |
 //! | [`datagrams`] | frames of a link over it: [`UdDatagrams`] |
+//! | [`links`] | who opens these, keeps them open, and learns who is at the other end |
 //!
 //! The data path calls (`post_send`, `post_recv`, `poll_cq`, `req_notify_cq`) are no symbols of the library; they go through the
 //! table in the context, as the inline functions of its header do. It does not do SMPs: those need QP0, which user space
@@ -23,6 +24,7 @@ mod context;
 pub mod datagrams;
 mod handles;
 pub mod library;
+pub mod links;
 pub mod mad_port;
 mod queue;
 mod region;

@@ -11,6 +11,8 @@
 
 mod suite;
 mod support;
+#[cfg(feature = "verbs")]
+mod verbs_end;
 
 use madplane_port::datagram::pair::{Faults, pair};
 use madplane_port::link::{Link, LinkState};
@@ -123,6 +125,17 @@ fn verbs_direction(depth: usize) -> Option<Direction> {
     Some(Direction { address, whole: false, ..Direction::in_memory(tx, rx) })
 }
 
+/// A link between queue pairs that have found each other.
+#[cfg(feature = "verbs")]
+fn verbs_link_direction(_depth: usize) -> Option<Direction> {
+    if !support::rxe_or_skip("verbs link") {
+        return None;
+    }
+    let [a, b] = [("rxe0", "rxe1"), ("rxe1", "rxe0")].map(|(own, peer)| verbs_end::verbs_link(own, peer, ""));
+    let keep = (a.service, b.service);
+    Some(Direction::over_links([a.link, b.link], keep))
+}
+
 conformance!(
     loopback_direction,
     session_down,
@@ -130,5 +143,7 @@ conformance!(
     link_direction,
     umad_direction,
     #[cfg(feature = "verbs")]
-    verbs_direction
+    verbs_direction,
+    #[cfg(feature = "verbs")]
+    verbs_link_direction
 );

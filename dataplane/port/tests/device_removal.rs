@@ -9,6 +9,8 @@
 )]
 
 mod support;
+#[cfg(feature = "verbs")]
+mod verbs_end;
 
 use std::process::{Child, Command};
 use std::time::Duration;
@@ -74,6 +76,37 @@ fn survive(spec: &str, address: madplane_shm::message::Envelope) {
     busy(&mut port);
 }
 
+/// A link over queue pairs goes down with one end's device and comes back with it.
+#[cfg(feature = "verbs")]
+fn survive_link() {
+    use madplane_port::link::LinkState;
+    use verbs_end::verbs_link;
+    let mut ends = [verbs_link("rxe0", "rxe1", ""), verbs_link("rxe1", "rxe0", "")];
+    let mut states = |what: &str, wanted: LinkState, text: &str| {
+        wait_for(what, || {
+            for end in &mut ends {
+                end.link.rx_burst(&mut [MadMessage::default(); 8]);
+                end.link.tick(madplane_shm::process::monotonic_ns());
+                end.link.tx_burst(&[MadMessage::default()]);
+                end.link.flush();
+            }
+            std::thread::sleep(Duration::from_millis(2));
+            let there = ends.iter().all(|end| end.link.state() == wanted);
+            (there && ends[0].watch.text().contains(text)).then_some(())
+        });
+        println!("{what}: {}", ends[0].watch.text());
+    };
+    states("the link", LinkState::Up, "queue pair");
+    let mut removal = start("rdma link delete rxe0");
+    states("the removal", LinkState::Silent, "unavailable, because");
+    wait_for("the kernel to let go of the device", || {
+        std::thread::sleep(Duration::from_millis(20));
+        removal.try_wait().unwrap().map(|status| assert!(status.success()))
+    });
+    shell("rdma link add rxe0 type rxe netdev net0");
+    states("its return", LinkState::Up, "queue pair");
+}
+
 #[test]
 fn devices_go_and_come() {
     if !may_remove("devices_go_and_come") {
@@ -81,7 +114,10 @@ fn devices_go_and_come() {
     }
     survive("umad:rxe0", support::to("rxe1", 1));
     #[cfg(feature = "verbs")]
-    survive("verbs:rxe0", support::to("rxe1", 1));
+    {
+        survive("verbs:rxe0", support::to("rxe1", 1));
+        survive_link();
+    }
 
     shell("rdma link delete rxe0; rdma link delete rxe1");
     assert_eq!(devices().unwrap(), [], "RDMA without devices");

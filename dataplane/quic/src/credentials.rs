@@ -1,18 +1,19 @@
 //! Who may come in: certificates and keys from a directory, and what TLS is told about them.
 //!
 //! Three files: `ca.pem` (the authority, or several), `plane.pem` (this plane's certificate and what leads to the authority) and
-//! `plane.key`. Both ends show a certificate and verify the other's as TLS does; who calls also insists on the name. Sessions are
-//! not resumed, so that a certificate that has run out is noticed at the next connection.
+//! `plane.key`. Both ends show a certificate and verify the other's as TLS does, and both insist on the name: who calls in the handshake,
+//! who is called right after it, before a frame passes. Sessions are not resumed, so that a certificate that has run out is noticed at the next connection.
 
 use std::path::Path;
 use std::sync::Arc;
 
+use quinn::Connection;
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
-use rustls::client::Resumption;
+use rustls::client::{Resumption, verify_server_name};
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::WebPkiClientVerifier;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
 use rustls::{ClientConfig, RootCertStore, ServerConfig, version};
 
 use crate::ALPN;
@@ -95,6 +96,17 @@ impl Credentials {
             server: Arc::new(QuicServerConfig::try_from(server).map_err(|error| refuse(&error))?),
         })
     }
+}
+
+/// Whether the certificate that the other end has shown bears this name. TLS has verified it, whatever its name.
+pub(crate) fn bears_name(connection: &Connection, name: &str) -> bool {
+    let shown = connection.peer_identity().and_then(|shown| shown.downcast::<Vec<CertificateDer<'_>>>().ok());
+    let (Some(first), Ok(name)) =
+        (shown.as_ref().and_then(|chain| chain.first()), ServerName::try_from(name))
+    else {
+        return false;
+    };
+    ParsedCertificate::try_from(first).is_ok_and(|parsed| verify_server_name(&parsed, &name).is_ok())
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, CredentialError> {

@@ -44,7 +44,7 @@ pub struct QuicOptions {
     pub local: SocketAddr,
     /// The other end's.
     pub peer: SocketAddr,
-    /// Name that its certificate has to bear when we are the ones who call.
+    /// Name that its certificate has to bear, whoever calls.
     pub peer_name: String,
     /// Where `ca.pem`, `plane.pem` and `plane.key` are.
     pub credentials: PathBuf,

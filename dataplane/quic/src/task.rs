@@ -15,9 +15,9 @@ use tokio::net::unix::pipe::Receiver;
 use tokio::sync::mpsc;
 
 use crate::QuicOptions;
-use crate::credentials::Credentials;
+use crate::credentials::{Credentials, bears_name};
 use crate::dial::Pace;
-use crate::rings::ServiceEnd;
+use crate::rings::{ServiceEnd, Shared};
 
 /// A connection that is silent this long is over; links send every 100 ms.
 const IDLE: Duration = Duration::from_millis(1500);
@@ -79,7 +79,12 @@ impl Task {
             }
         };
         let (came, mut calls) = mpsc::channel(4);
-        let listening = tokio::task::spawn_local(listen(endpoint.clone(), came, end.shared.clone()));
+        let listening = tokio::task::spawn_local(listen(
+            endpoint.clone(),
+            options.peer_name.clone(),
+            came,
+            end.shared.clone(),
+        ));
         let seed = madplane_shm::process::unix_ns() ^ u64::from(options.local.port());
         let mut pace = Pace::new(options.calls_first(), seed);
         shared.set(false, format!("calling {}", options.peer));
@@ -146,12 +151,16 @@ async fn call(
     Ok(calling.await?)
 }
 
-async fn listen(endpoint: Endpoint, came: mpsc::Sender<Connection>, shared: Arc<crate::rings::Shared>) {
+async fn listen(endpoint: Endpoint, name: String, came: mpsc::Sender<Connection>, shared: Arc<Shared>) {
     while let Some(incoming) = endpoint.accept().await {
-        let (came, shared) = (came.clone(), shared.clone());
+        let (came, shared, name) = (came.clone(), shared.clone(), name.clone());
         tokio::task::spawn_local(async move {
             match incoming.await {
-                Ok(connection) => drop(came.send(connection).await),
+                Ok(connection) if bears_name(&connection, &name) => drop(came.send(connection).await),
+                Ok(connection) => {
+                    shared.refused_peers.fetch_add(1, Ordering::Relaxed);
+                    connection.close(0_u8.into(), b"a certificate of another name is wanted");
+                }
                 Err(error) if concerns_credentials(&error) => {
                     shared.refused_peers.fetch_add(1, Ordering::Relaxed);
                 }

@@ -205,14 +205,45 @@ fn who_has_no_certificate_of_the_authority_never_comes_in_and_is_counted() {
     }
 }
 
+/// Addresses of which the first calls.
+fn ordered_addresses() -> [SocketAddr; 2] {
+    let mut addresses = [free_address(), free_address()];
+    addresses.sort_unstable();
+    addresses
+}
+
+/// Two ends of which only the one that is called insists on a name.
+#[test]
+fn a_peer_of_another_name_is_refused_by_who_is_called() {
+    let authority = Authority::new();
+    let service = Service::start().unwrap();
+    let [a, b] = ordered_addresses();
+    let open = |own: &str, local: SocketAddr, peer: String| {
+        let directory = authority.plane(own);
+        let options = QuicOptions::parse(&local.to_string(), &peer, directory.to_str().unwrap()).unwrap();
+        service.open(options).unwrap()
+    };
+    for (name, welcome) in [("a", true), ("c", false), ("madplane", true)] {
+        let (caller, watch) = open("a", a, b.to_string());
+        let (called, _) = open("b", b, format!("{name}@{a}"));
+        if welcome {
+            wait("connected", || caller.carrier() == Carrier::Up && called.carrier() == Carrier::Up);
+            assert_eq!(called.mishaps().refused_peers, 0);
+        } else {
+            wait("refused", || called.mishaps().refused_peers > 0);
+            wait("the caller hears why", || watch.text().contains("another name"));
+            assert_eq!(called.carrier(), Carrier::Down);
+        }
+        drop((caller, called));
+        wait("the sockets are free", || UdpSocket::bind(a).is_ok() && UdpSocket::bind(b).is_ok());
+    }
+}
+
 #[test]
 fn a_peer_of_another_name_is_refused_by_who_calls() {
     let authority = Authority::new();
     let service = Service::start().unwrap();
-    let mut addresses = [free_address(), free_address()];
-    // the first calls
-    addresses.sort_unstable();
-    let [a, b] = addresses;
+    let [a, b] = ordered_addresses();
     let directory = authority.plane("a");
     let directory = directory.to_str().unwrap();
     for (name, welcome) in [("b", true), ("c", false)] {

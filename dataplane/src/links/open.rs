@@ -1,9 +1,11 @@
 //! From an operator's words to a transport: which one, and what is asked of it.
 //!
-//! Called by housekeeping only. A transport is named by the word before the first colon of `via=`: `quic`, in builds with the
-//! feature of that name. Its service thread is started with the first link that needs it and lives as long as the plane.
+//! Called by housekeeping only. A transport is named by the word before the first colon of `via=`: `quic` or `verbs`, in builds with
+//! the feature of that name. Its service thread is started with the first link that needs it and lives as long as the plane.
 
 use madplane_port::datagram::Datagrams;
+#[cfg(feature = "verbs")]
+use madplane_port::verbs::links as verbs;
 use madplane_shm::links::LinkSpec;
 
 /// Says how a transport stands, in one line.
@@ -14,6 +16,8 @@ pub type Describe = Box<dyn Fn() -> String + Send>;
 pub struct Transports {
     #[cfg(feature = "quic")]
     quic: Option<madplane_quic::Service>,
+    #[cfg(feature = "verbs")]
+    verbs: Option<verbs::Service>,
 }
 
 impl Transports {
@@ -25,8 +29,8 @@ impl Transports {
         let (kind, local) = spec.via.split_once(':').unwrap_or((&spec.via, ""));
         match kind {
             "quic" => self.open_quic(local, spec),
-            "verbs" => Err("via=verbs is unavailable, because this build has no verbs".to_owned()),
-            other => Err(format!("no transport {other:?}; use via=quic:HOST:PORT")),
+            "verbs" => self.open_verbs(local, spec),
+            other => Err(format!("no transport {other:?}; use via=quic:HOST:PORT or via=verbs:DEVICE")),
         }
     }
 
@@ -42,6 +46,26 @@ impl Transports {
         };
         let (datagrams, watch) = service.open(options).map_err(|error| error.to_string())?;
         Ok((Box::new(datagrams), Box::new(move || watch.text())))
+    }
+
+    #[cfg(feature = "verbs")]
+    fn open_verbs(&mut self, local: &str, spec: &LinkSpec) -> Result<(Box<dyn Datagrams>, Describe), String> {
+        let options = verbs::LinkOptions::parse(local, &spec.peer, &spec.credentials);
+        let options = options.map_err(|error| error.to_string())?;
+        let service = match &mut self.verbs {
+            Some(service) => service,
+            none => none.insert(
+                verbs::Service::start().map_err(|error| format!("cannot serve links over verbs: {error}"))?,
+            ),
+        };
+        let (datagrams, watch) = service.open(options).map_err(|error| error.to_string())?;
+        Ok((Box::new(datagrams), Box::new(move || watch.text())))
+    }
+
+    #[cfg(not(feature = "verbs"))]
+    #[expect(clippy::unused_self, reason = "as with the feature")]
+    fn open_verbs(&mut self, _: &str, _: &LinkSpec) -> Result<(Box<dyn Datagrams>, Describe), String> {
+        Err("via=verbs is unavailable, because this build has no verbs".to_owned())
     }
 
     #[cfg(not(feature = "quic"))]
@@ -63,7 +87,15 @@ mod tests {
     #[test]
     fn a_transport_that_is_not_there_is_named() {
         assert!(refusal("a:1 via=tcp:1 peer=x").contains("no transport \"tcp\""));
-        assert!(refusal("a:1 via=verbs:rxe0 peer=x").contains("unavailable, because"));
+        assert!(refusal("a:1 via=verbs:no_such_device peer=fe80::1").contains("unavailable, because"));
+    }
+
+    #[cfg(feature = "verbs")]
+    #[test]
+    fn words_that_verbs_does_not_understand_are_named() {
+        assert!(refusal("a:1 via=verbs:rxe0 peer=x").contains("names no port"));
+        assert!(refusal("a:1 via=verbs:rxe0,x peer=fe80::1").contains("names no device"));
+        assert!(refusal("a:1 via=verbs:rxe0 peer=fe80::1 credentials=/x").contains("no credentials"));
     }
 
     #[cfg(feature = "quic")]

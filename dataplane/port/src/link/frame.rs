@@ -303,9 +303,20 @@ pub fn fuzz_frame(bytes: &[u8]) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use madplane_shm::message::Envelope;
+
+    /// Random bytes, the same for the same seed.
+    pub(crate) fn random_bytes(seed: u64) -> impl FnMut() -> [u8; 8] {
+        let mut random = seed;
+        move || {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            random.to_be_bytes()
+        }
+    }
 
     fn header() -> Header {
         Header { from: 0x1122_3344_5566_7788, to: 9, sequence: 10, received: 11 }
@@ -406,13 +417,7 @@ mod tests {
     fn random_and_spoilt_bytes_do_no_harm() {
         let seed = 0x5eed_0001_u64;
         println!("seed {seed:#x}");
-        let mut random = seed;
-        let mut next = || {
-            random ^= random << 13;
-            random ^= random >> 7;
-            random ^= random << 17;
-            random.to_be_bytes()
-        };
+        let mut next = random_bytes(seed);
         for round in 0..20_000 {
             let mut bytes = [0; MAX_FRAME];
             let mut length = if round % 2 == 0 {

@@ -86,24 +86,29 @@ fn is_last_segment(mad: &[u8; MAD_LEN]) -> bool {
     mad[25] == DATA && mad[26] & LAST != 0
 }
 
+/// Opens the umad device of a port.
+///
+/// # Errors
+/// [`Unavailable`], for the operator.
+pub(crate) fn open_device(spec: &DeviceSpec) -> Result<Device, Unavailable> {
+    let path = umad_path(spec.device(), spec.port())?;
+    Device::open(&path).map_err(|error| match error.raw_os_error() {
+        Some(libc::EACCES | libc::EPERM) => Unavailable::NoPermission { what: path.display().to_string() },
+        Some(libc::ENXIO | libc::ENODEV | libc::ENOENT) => {
+            Unavailable::Removed { name: spec.device().to_owned() }
+        }
+        _ => Unavailable::failed("opening the umad device", &error),
+    })
+}
+
 impl UmadPort {
     /// Opens the umad device of a port.
     ///
     /// # Errors
     /// [`Unavailable`], for the operator.
     pub fn open(spec: &DeviceSpec) -> Result<Self, Unavailable> {
-        let path = umad_path(spec.device(), spec.port())?;
-        let device = Device::open(&path).map_err(|error| match error.raw_os_error() {
-            Some(libc::EACCES | libc::EPERM) => {
-                Unavailable::NoPermission { what: path.display().to_string() }
-            }
-            Some(libc::ENXIO | libc::ENODEV | libc::ENOENT) => {
-                Unavailable::Removed { name: spec.device().to_owned() }
-            }
-            _ => Unavailable::failed("opening the umad device", &error),
-        })?;
         Ok(Self {
-            device,
+            device: open_device(spec)?,
             packet: Box::new([0; HEADER_LEN + MAD_LEN]),
             timeouts: Box::new([None; TIMEOUTS_KEPT]),
             timeouts_first: 0,

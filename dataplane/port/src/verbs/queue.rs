@@ -341,6 +341,11 @@ impl UdQueue {
         Sent::Taken
     }
 
+    /// Makes the address handle that packets to `to` need; false if the device knows no way there.
+    pub(super) fn prepare(&mut self, to: &Address) -> bool {
+        self.handles.get(to, self.filled, self.done).is_ok()
+    }
+
     fn slot_of(&self, sequence: u64) -> usize {
         usize::try_from(sequence % self.send_requests.len() as u64).unwrap_or(0)
     }
