@@ -15,7 +15,7 @@ pub mod turning;
 
 use std::time::Duration;
 
-use madplane_engine::{Grh, NodeId, Packet, Shard, Sink, right};
+use madplane_engine::{NodeId, Packet, Shard, Sink, right};
 use madplane_port::MadMessage;
 use madplane_port::device::{DeviceSpec, PortIdentity};
 use madplane_port::opened::{DeviceEvent, MadDevice, TICK};
@@ -23,7 +23,7 @@ use madplane_port::umad_dev::AgentSpec as KernelAgent;
 use madplane_port::umad_dev::port::{is_rmpp, wants_answer};
 use madplane_shm::counters::Counter;
 use madplane_shm::drop_reason::DropReason;
-use madplane_shm::message::{Envelope, MAD_LEN, flag, kind};
+use madplane_shm::message::MAD_LEN;
 use madplane_shm::status::{DeviceRecord, MAX_DEVICES, device_flag};
 use madplane_shm::sync::Ordering;
 use madplane_wire::Mad;
@@ -31,7 +31,7 @@ use madplane_wire::mad::{class, is_smp_class, is_vendor2, method};
 use madplane_wire::smp::PERMISSIVE_LID;
 
 use crate::agents::{AgentId, AgentSpec, RegisterError};
-use crate::egress::Egress;
+use crate::egress::{Egress, envelope_of, grh_of};
 use crate::telemetry::Counts;
 use neighbours::Neighbours;
 use transactions::{Transactions, Whose};
@@ -504,40 +504,9 @@ impl Devices {
     }
 }
 
-/// What goes with a MAD to the device.
-fn envelope_of(agent: u32, pkt: &Packet) -> Envelope {
-    let grh = pkt.grh.unwrap_or_default();
-    Envelope {
-        kind: kind::MAD,
-        flags: if pkt.grh.is_some() { flag::GRH } else { 0 },
-        agent,
-        dlid: pkt.dlid,
-        sl: pkt.sl,
-        path_bits: pkt.path_bits,
-        p_key_index: pkt.p_key_index,
-        src_qp: pkt.src_qp,
-        dst_qp: pkt.dst_qp,
-        q_key: pkt.q_key,
-        flow_label: grh.flow_label,
-        gid_index: grh.gid_index,
-        hop_limit: grh.hop_limit,
-        traffic_class: grh.traffic_class,
-        gid: grh.gid,
-        length: 256,
-        ..Envelope::default()
-    }
-}
-
 /// What came from a device, as a session is given it.
 fn packet_from(message: &MadMessage, pkt: &mut Packet) {
     let envelope = &message.envelope;
-    let grh = Grh {
-        gid_index: envelope.gid_index,
-        hop_limit: envelope.hop_limit,
-        traffic_class: envelope.traffic_class,
-        flow_label: envelope.flow_label,
-        gid: envelope.gid,
-    };
     *pkt = Packet {
         mad: message.mad,
         slid: envelope.slid,
@@ -548,7 +517,7 @@ fn packet_from(message: &MadMessage, pkt: &mut Packet) {
         dst_qp: envelope.dst_qp,
         q_key: envelope.q_key,
         p_key_index: envelope.p_key_index,
-        grh: (envelope.flags & flag::GRH != 0).then_some(grh),
+        grh: grh_of(envelope),
         ..Packet::default()
     };
 }

@@ -258,7 +258,8 @@ impl Sink for Egress {
     }
 }
 
-fn envelope_of(agent: u32, pkt: &Packet) -> Envelope {
+/// What goes with a MAD to whoever is `agent`.
+pub(crate) fn envelope_of(agent: u32, pkt: &Packet) -> Envelope {
     let mut envelope = Envelope {
         kind: kind::MAD,
         agent,
@@ -284,6 +285,17 @@ fn envelope_of(agent: u32, pkt: &Packet) -> Envelope {
     envelope
 }
 
+/// The global header of what came with `envelope`.
+pub(crate) fn grh_of(envelope: &Envelope) -> Option<Grh> {
+    (envelope.flags & flag::GRH != 0).then_some(Grh {
+        gid_index: envelope.gid_index,
+        hop_limit: envelope.hop_limit,
+        traffic_class: envelope.traffic_class,
+        flow_label: envelope.flow_label,
+        gid: envelope.gid,
+    })
+}
+
 /// Fills in what a packet has beside its MAD from what a client sent. The caller has checked the agent.
 pub fn fill_from(envelope: &Envelope, qpn: u8, pkt: &mut Packet) {
     pkt.slid = 0;
@@ -297,11 +309,5 @@ pub fn fill_from(envelope: &Envelope, qpn: u8, pkt: &mut Packet) {
     pkt.q_key = envelope.q_key;
     pkt.p_key = 0;
     pkt.p_key_index = envelope.p_key_index;
-    pkt.grh = (envelope.flags & flag::GRH != 0).then_some(Grh {
-        gid_index: envelope.gid_index,
-        hop_limit: envelope.hop_limit,
-        traffic_class: envelope.traffic_class,
-        flow_label: envelope.flow_label,
-        gid: envelope.gid,
-    });
+    pkt.grh = grh_of(envelope);
 }

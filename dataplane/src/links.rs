@@ -11,9 +11,7 @@
 
 pub mod open;
 
-use madplane_engine::{
-    EXTERNAL, Grh, LinkOffer, MAX_EXTERNAL, NodeId, Packet, PeerEvent, PeerEventKind, right,
-};
+use madplane_engine::{EXTERNAL, LinkOffer, MAX_EXTERNAL, NodeId, Packet, PeerEvent, PeerEventKind, right};
 use madplane_port::link::frame::Refusal;
 use madplane_port::link::{Declared, Link, LinkEvent, LinkState, Offer};
 use madplane_port::{MadMessage, MadRx, MadTx};
@@ -21,6 +19,8 @@ use madplane_shm::drop_reason::DropReason;
 use madplane_shm::message::{Envelope, flag, kind};
 use madplane_shm::status::LinkRecord;
 use madplane_shm::sync::Ordering;
+
+use crate::egress::grh_of;
 
 /// PortPhysicalState of an end that wants nothing: what a port without other end is told.
 const DISABLED: u8 = 3;
@@ -303,13 +303,7 @@ pub fn packet_from(message: &MadMessage, pkt: &mut Packet) -> bool {
         dst_qp: envelope.dst_qp,
         q_key: envelope.q_key,
         p_key: envelope.p_key_index,
-        grh: (envelope.flags & flag::GRH != 0).then_some(Grh {
-            gid_index: envelope.gid_index,
-            hop_limit: envelope.hop_limit,
-            traffic_class: envelope.traffic_class,
-            flow_label: envelope.flow_label,
-            gid: envelope.gid,
-        }),
+        grh: grh_of(envelope),
         ..Packet::default()
     };
     envelope.kind == kind::MAD
@@ -318,6 +312,7 @@ pub fn packet_from(message: &MadMessage, pkt: &mut Packet) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use madplane_engine::Grh;
     use madplane_port::datagram::pair::{Faults, PairEnd, pair};
 
     fn end(transport: PairEnd, number: u16) -> PlaneLink {
