@@ -4,6 +4,8 @@
 #![allow(clippy::unwrap_used, reason = "this is a test")]
 
 use std::collections::HashMap;
+use std::io::Read;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::process::Command;
 use std::sync::{Arc, Mutex};
@@ -26,7 +28,7 @@ use madplane_wire::MadMut;
 use madplane_wire::mad::{class, method};
 
 const ENODEV: i32 = 19;
-const EOPNOTSUPP: i32 = 95;
+const EAGAIN: i32 = 11;
 const NAME: &str = "device-plane";
 
 /// A device as the test has it.
@@ -36,6 +38,8 @@ struct Fake {
     identity: PortIdentity,
     wire: Option<Wire>,
     introduced: u32,
+    /// The other ends of what holds IsSM.
+    is_sm: Vec<UnixStream>,
 }
 
 type Fakes = Arc<Mutex<HashMap<String, Fake>>>;
@@ -76,6 +80,13 @@ impl DeviceSource for Source {
 
     fn introduce(&self) {
         self.with(|fake| fake.introduced += 1);
+    }
+
+    fn hold_is_sm(&self) -> std::io::Result<OwnedFd> {
+        let (held, holder) = UnixStream::pair()?;
+        holder.set_nonblocking(true)?;
+        self.with(|fake| fake.is_sm.push(holder));
+        if self.name == "two" { Err(std::io::ErrorKind::NotFound.into()) } else { Ok(held.into()) }
     }
 
     fn identity(&self) -> Option<PortIdentity> {
@@ -241,7 +252,18 @@ fn in_a_directory_of_its_own() {
     }
     assert_eq!(ask(&paths, op::LOOKUP, "auto:two").unwrap().kind, place_kind::FABRIC);
     assert_eq!(ask(&paths, op::LOOKUP, "auto:one").unwrap().kind, place_kind::DEVICE);
-    assert_eq!(ask(&paths, op::HOLD_SM, "device:one").unwrap_err().0, EOPNOTSUPP);
+
+    // IsSM is the kernel's, as long as the connection lives; a device that goes takes it along
+    let holds = |time: usize| {
+        let mut byte = [0];
+        let read = (&fakes.lock().unwrap()["one"].is_sm[time]).read(&mut byte);
+        read.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
+    };
+    let manager = connect(&paths);
+    manager.call(&Request::with_selector(op::HOLD_SM, "device:one").unwrap()).unwrap();
+    assert!(holds(0));
+    let busy = ask(&paths, op::HOLD_SM, "device:one:1").unwrap_err();
+    assert_eq!(busy, (EAGAIN, "another program holds the SM bit of this port".to_owned()));
 
     // a session, there and back
     let mut session = Session::open(&paths, "device:one:1");
@@ -275,6 +297,9 @@ fn in_a_directory_of_its_own() {
     let classes: Vec<u8> = wire("one").agents().iter().map(|agent| agent.class).collect();
     assert_eq!(classes, [0, 0, class::PERF]);
     exchange(&wire("one"), 8);
+    assert!(!holds(0) && holds(1));
+    drop(manager);
+    wait_until("the SM bit is free", || !holds(1));
 
     // its link goes and comes, its LID changes
     fake("one", &|fake| fake.identity.state = 1);
@@ -294,6 +319,8 @@ fn in_a_directory_of_its_own() {
     wait_until("the other device", || state(1) == device_state::UP);
     assert_eq!(status.device(1).why.load(), Unavailable::NotBuilt.to_string());
     assert_eq!(ask(&paths, op::LOOKUP, "auto:two").unwrap().text(), "two");
+    let (errno, line) = ask(&paths, op::HOLD_SM, "device:two").unwrap_err();
+    assert_eq!((errno, line.contains("IsSM of device two cannot be set")), (ENODEV, true), "{line}");
     let errors: Vec<String> = (0..8).map(|index| status.error(index).text.load()).collect();
     assert!(errors.contains(&format!("device two: by umad: {absent}")), "{errors:?}");
 

@@ -5,6 +5,7 @@
 
 mod identity;
 mod introduction;
+mod issm;
 
 use std::fmt;
 use std::io;
@@ -15,6 +16,7 @@ use rustix::fs::Access;
 
 pub use identity::{ACTIVE, PortIdentity};
 pub use introduction::introduce;
+pub use issm::hold_is_sm;
 
 /// Why a device cannot be used. One line each, for an operator.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -459,20 +461,21 @@ fn umad_path_below(root: &Path, name: &str, port: u8) -> Result<PathBuf, Unavail
     if !verbs.join(name).join("ports").join(port.to_string()).exists() {
         return Err(Unavailable::NoPort { name: name.to_owned(), port });
     }
-    let class = root.join("sys/class/infiniband_mad");
-    let node = std::fs::read_dir(&class)
-        .map(names)
-        .unwrap_or_default()
-        .into_iter()
-        .filter(|node| node.starts_with("umad"))
-        .find(|node| {
-            let at = class.join(node);
-            read(&at.join("ibdev")) == name && read(&at.join("port")).parse() == Ok(port)
-        })
+    let node = mad_node(root, "umad", name, port)
         .ok_or_else(|| Unavailable::NoUmad { name: name.to_owned(), port })?;
     let path = root.join("dev/infiniband").join(node);
     may_use(&path)?;
     Ok(path)
+}
+
+/// The umad or issm device of a port.
+fn mad_node(root: &Path, kind: &str, name: &str, port: u8) -> Option<String> {
+    let class = root.join("sys/class/infiniband_mad");
+    let nodes = std::fs::read_dir(&class).map(names).unwrap_or_default();
+    nodes.into_iter().filter(|node| node.starts_with(kind)).find(|node| {
+        let at = class.join(node);
+        read(&at.join("ibdev")) == name && read(&at.join("port")).parse() == Ok(port)
+    })
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::tenancy::Peer;
 use super::{Connection, Housekeeping, Role, add};
+use crate::devices::is_device;
 use crate::orders::{Order, Report};
 
 /// Connections at one time; far more than sessions, so that a refused client can be told why.
@@ -106,7 +107,8 @@ impl Housekeeping {
 
     /// Clears the SM bit and gives it to whoever waits longest for the port.
     fn release_sm(&mut self, place: (NodeId, u8)) {
-        self.set_sm(place, false);
+        // clearing it takes nothing that could be refused
+        let _ = self.set_sm(place, false);
         let next = self.sm_waiting.iter().position(|index| {
             matches!(&self.connections[*index],
                 Some(Connection { role: Role::SmHold { place: wanted, .. }, .. }) if *wanted == place)
@@ -118,16 +120,30 @@ impl Housekeeping {
 
     /// Gives the SM bit of a port to a connection.
     pub(super) fn hold_sm(&mut self, index: usize, place: (NodeId, u8)) {
-        self.set_sm(place, true);
+        if let Err((errno, text)) = self.set_sm(place, true) {
+            self.answer_to(index, &Reply::refusal(errno, &text), &[]);
+            return;
+        }
         if let Some(Some(connection)) = self.connections.get_mut(index) {
             connection.role = Role::SmHold { place, held: true };
         }
         self.answer_to(index, &Reply::default(), &[]);
     }
 
-    fn set_sm(&mut self, (node, port): (NodeId, u8), on: bool) {
+    fn set_sm(&mut self, (node, port): (NodeId, u8), on: bool) -> Result<(), (i32, String)> {
+        if is_device(node) {
+            return self.set_is_sm_of_device(node, on);
+        }
         let worker = self.worker_of(node);
         self.ask(worker, Order::SetIsSm { node, port, on });
+        Ok(())
+    }
+
+    /// Whether a connection holds the SM bit of a port.
+    pub(super) fn is_sm_held(&self, place: (NodeId, u8)) -> bool {
+        let holds =
+            |c: &Connection| matches!(c.role, Role::SmHold { place: other, held: true } if other == place);
+        self.connections.iter().flatten().any(holds)
     }
 
     /// Sends a reply; a client that does not take it is disconnected.
@@ -156,7 +172,6 @@ pub(super) mod libc_errno {
     pub(in super::super) const ENOENT: i32 = Errno::NOENT.raw_os_error();
     pub(in super::super) const ENODEV: i32 = Errno::NODEV.raw_os_error();
     pub(in super::super) const ENOMEM: i32 = Errno::NOMEM.raw_os_error();
-    pub(in super::super) const EOPNOTSUPP: i32 = Errno::OPNOTSUPP.raw_os_error();
     pub(in super::super) const EPERM: i32 = Errno::PERM.raw_os_error();
     pub(in super::super) const EPROTO: i32 = Errno::PROTO.raw_os_error();
 }

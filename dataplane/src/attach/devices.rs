@@ -4,10 +4,11 @@
 //! asked for. One that cannot be opened is no reason not to start: the plane has its fabric, says once why, and goes on trying. What
 //! happens to a device is written into the log, into its record in the status segment, and told to control.
 
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use madplane_engine::NodeId;
-use madplane_port::device::{ACTIVE, Backend, DeviceSpec, PortIdentity, Unavailable, introduce};
+use madplane_port::device::{ACTIVE, Backend, DeviceSpec, PortIdentity, Unavailable, hold_is_sm, introduce};
 use madplane_port::opened::{Keeper, MadDevice};
 use madplane_shm::command::event;
 use madplane_shm::process::unix_ns;
@@ -15,6 +16,7 @@ use madplane_shm::status::{device_backend, device_flag, device_state};
 use madplane_shm::sync::Ordering;
 
 use super::Housekeeping;
+use super::connections::libc_errno::ENODEV;
 use crate::devices::{DeviceEnd, node_of, number_of};
 use crate::orders::{Order, Report};
 
@@ -42,6 +44,12 @@ pub trait DeviceSource: std::fmt::Debug {
 
     /// Has the kernel find the other ends that are named, so that no MAD waits for that; the port has come up.
     fn introduce(&self) {}
+
+    /// Sets IsSM of the port until the descriptor is closed.
+    ///
+    /// # Errors
+    /// The kernel's.
+    fn hold_is_sm(&self) -> std::io::Result<OwnedFd>;
 
     /// What the kernel says of the port.
     fn identity(&self) -> Option<PortIdentity>;
@@ -72,6 +80,10 @@ impl DeviceSource for Keeper {
         introduce(self.spec());
     }
 
+    fn hold_is_sm(&self) -> std::io::Result<OwnedFd> {
+        hold_is_sm(self.spec().device(), self.spec().port())
+    }
+
     fn identity(&self) -> Option<PortIdentity> {
         PortIdentity::read(self.spec().device(), self.spec().port())
     }
@@ -89,6 +101,8 @@ pub(super) struct Held {
     /// Why it is not open, for whoever asks for it.
     why: String,
     looks: u32,
+    /// Held while a program is subnet manager here.
+    is_sm: Option<OwnedFd>,
 }
 
 impl Held {
@@ -128,6 +142,7 @@ impl Housekeeping {
                 identity: PortIdentity::default(),
                 why: String::new(),
                 looks: 0,
+                is_sm: None,
             });
             self.open_device(number);
         }
@@ -196,6 +211,12 @@ impl Housekeeping {
         (held.identity, held.why, held.looks) = (identity, String::new(), 0);
         tracing::info!("device {spec} opened by {}", name_of(backend));
         self.show_identity(number);
+        let place = self.place_of_device(number);
+        if self.is_sm_held(place)
+            && let Err((_, text)) = self.set_is_sm_of_device(place.0, true)
+        {
+            self.error(&text);
+        }
         let active = self.devices[number].identity.is_active();
         self.set_device_state(number, if active { device_state::UP } else { device_state::DOWN }, "");
     }
@@ -268,6 +289,7 @@ impl Housekeeping {
             Some(Report::DeviceClosed(end)) => drop(end),
             _ => self.error("a device could not be closed"),
         }
+        self.devices[number].is_sm = None;
         let why = Unavailable::Removed { name: name.clone() }.to_string();
         let record = self.status.device(number);
         record.why.store(&why);
@@ -334,6 +356,25 @@ impl Housekeeping {
         } else {
             Err(format!("device {name}: {}", held.why))
         }
+    }
+
+    /// Sets or clears IsSM of a device's port.
+    ///
+    /// # Errors
+    /// As the kernel refuses, with a line.
+    pub(super) fn set_is_sm_of_device(&mut self, node: NodeId, on: bool) -> Result<(), (i32, String)> {
+        let Some(held) = number_of(node).and_then(|number| self.devices.get_mut(number)) else {
+            return Ok(());
+        };
+        held.is_sm = None;
+        if on {
+            let name = held.spec.device();
+            held.is_sm = Some(held.source.hold_is_sm().map_err(|error| {
+                let errno = error.raw_os_error().unwrap_or(ENODEV);
+                (errno, format!("IsSM of device {name} cannot be set: {error}"))
+            })?);
+        }
+        Ok(())
     }
 
     /// The device whose place this is.

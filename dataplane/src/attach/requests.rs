@@ -17,14 +17,11 @@ use madplane_shm::table::tenant::TenantEntry;
 use madplane_topology::{NodeKind, PortRef};
 use rustix::io::Errno;
 
-use super::connections::libc_errno::{
-    EACCES, EAGAIN, EBUSY, EINVAL, EIO, EMFILE, ENODEV, ENOMEM, EOPNOTSUPP, EPROTO,
-};
+use super::connections::libc_errno::{EACCES, EAGAIN, EBUSY, EINVAL, EIO, EMFILE, ENODEV, ENOMEM, EPROTO};
 use super::tenancy::{may_hold_sm, may_register, membership};
 use super::{ControlChannel, Housekeeping, Role, add, token};
 use crate::acl::Membership;
 use crate::agents::{AGENTS_PER_SESSION, AgentId, AgentSpec, GENERATIONS};
-use crate::devices::is_device;
 use crate::memory::Portion;
 use crate::orders::{Order, OrderDesk, Report};
 use crate::sessions::Session;
@@ -269,21 +266,10 @@ impl Housekeeping {
     fn request_sm(&mut self, index: usize, request: &Request) -> Result<(), (i32, String)> {
         self.expect_new(index)?;
         let place = self.place(&request.selector()).map_err(|text| (ENODEV, text))?;
-        if is_device(place.0) {
-            return Err((
-                EOPNOTSUPP,
-                "the SM bit of a device is the kernel's: open its issm device".to_owned(),
-            ));
-        }
         if let Some((_, tenant)) = self.tenant_for(index, &request.tenant())? {
             may_hold_sm(&tenant)?;
         }
-        let taken = self
-            .connections
-            .iter()
-            .flatten()
-            .any(|c| matches!(c.role, Role::SmHold { place: other, held: true } if other == place));
-        if !taken {
+        if !self.is_sm_held(place) {
             self.hold_sm(index, place);
             return Ok(());
         }
