@@ -6,6 +6,16 @@ use madplane_bench::fabrics::{Fabric, RING};
 use madplane_bench::load::Query;
 use madplane_bench::solo::{Solo, envelope};
 use madplane_client::MadMessage;
+use madplane_dataplane::acl::Acl;
+use madplane_dataplane::agents::AgentId;
+use madplane_dataplane::devices::{DeviceEnd, Devices};
+use madplane_dataplane::egress::Egress;
+use madplane_dataplane::mesh::mesh;
+use madplane_dataplane::notices::notice_ring;
+use madplane_engine::{FabricOptions, FabricPlan, Packet};
+use madplane_port::device::PortIdentity;
+use madplane_port::loopback::device::device;
+use madplane_shm::drop_reason::DropReason;
 use madplane_wire::smp::attr;
 use madplane_wire::{Mad, MadMut, Smp, SmpMut, mad};
 
@@ -117,4 +127,43 @@ fn no_mad_makes_a_worker_allocate() {
         assert!(solo.ask(&lost).is_none(), "there is no port 200");
     });
     assert_eq!(drops, 0, "MADs that are dropped");
+    assert_eq!(by_a_device(), 0, "requests by a device and their answers");
+}
+
+/// What a worker allocates for requests that leave by a device and their answers, that of somebody else's included.
+fn by_a_device() -> u64 {
+    let topology = madplane_topology::from_spec(RING.trim_start_matches("builtin:")).unwrap();
+    let plan = FabricPlan::new(&topology, &FabricOptions { shards: 1 }).unwrap();
+    let shard = plan.build_shard(&topology, 0);
+    let mut egress = Egress::new(mesh(1).remove(0), Acl::default(), notice_ring().0);
+    let (port, wire) = device(64, true).unwrap();
+    let identity = PortIdentity { state: 4, lid: 1, p_keys: vec![0xffff], ..PortIdentity::default() };
+    let mut devices = Devices::default();
+    let end = DeviceEnd::new(0, &"umad:loop".parse().unwrap(), Box::new(port), identity).unwrap();
+    let (node, _) = end.place();
+    devices.add(end);
+    let mut packet = Packet { dst_qp: 1, dlid: 2, ..Packet::default() };
+    MadMut::new(&mut packet.mad).init(mad::CLASS_PERF, 1, mad::METHOD_GET, 0x0012, 0, 0);
+    let request = packet.mad;
+    let id = AgentId { slot: 0, generation: 1, agent: 0 };
+    let mut counted = 0;
+    for number in 0..COUNT {
+        packet.mad = request;
+        MadMut::new(&mut packet.mad).set_tid(u64::from(number));
+        let now_ns = u64::from(number) * 100_000;
+        let before = allocations();
+        let end = devices.at(node).unwrap();
+        end.send(id, &mut packet, now_ns, &shard, &mut egress).unwrap();
+        end.give(&mut egress.counts);
+        counted += allocations() - before;
+        let mut answer = wire.take().remove(0);
+        answer.mad[3] = mad::METHOD_GET_RESP;
+        assert!(wire.deliver(&answer));
+        let before = allocations();
+        assert!(devices.poll(32, now_ns, &mut Packet::default(), &mut egress) > 0);
+        counted += allocations() - before;
+    }
+    // nobody has a session here
+    assert_eq!(egress.counts.drops(DropReason::DeviceUnmatched), u64::from(COUNT));
+    counted
 }

@@ -94,8 +94,9 @@ wait $server 2>/dev/null
 ok 'agents of a program that has ended are taken away' sh -c 'madctl sessions list | grep -q "no sessions"'
 ok 'the plane stops' down
 
-# a queue pair of the plane's own asks the kernel's agent of the other device
-ok 'a plane opens a queue pair and a device' up --device verbs:rxe0,peer=2@fe80::ff:fe00:2 --device umad:rxe1
+# a worker that polls; a queue pair of the plane's own asks the kernel's agent of the other device
+ok 'a plane that polls opens a queue pair and a device' madctl up --fabric builtin:ring,switches=2 --no-huge --cores 1 --device verbs:rxe0,peer=2@fe80::ff:fe00:2 --device umad:rxe1
+ok 'its worker has a core' says 'polling' madctl status
 ok 'it shows both' says 'rxe0 port 1: up by verbs' madctl status
 madctl run --at device:rxe1 -- ibping -S >/tmp/server 2>&1 &
 server=$!
