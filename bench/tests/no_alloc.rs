@@ -132,14 +132,15 @@ fn no_mad_makes_a_worker_allocate() {
 
 /// What a worker allocates for requests that leave by a device and their answers, that of somebody else's included.
 fn by_a_device() -> u64 {
-    let topology = madplane_topology::from_spec(RING.trim_start_matches("builtin:")).unwrap();
-    let plan = FabricPlan::new(&topology, &FabricOptions { shards: 1 }).unwrap();
+    let topology = madplane_topology::from_spec(RING.trim_start_matches("builtin:")).expect("a ring");
+    let plan = FabricPlan::new(&topology, &FabricOptions { shards: 1 }).expect("one shard");
     let shard = plan.build_shard(&topology, 0);
     let mut egress = Egress::new(mesh(1).remove(0), Acl::default(), notice_ring().0);
-    let (port, wire) = device(64, true).unwrap();
+    let (port, wire) = device(64, true).expect("a descriptor");
     let identity = PortIdentity { state: 4, lid: 1, p_keys: vec![0xffff], ..PortIdentity::default() };
     let mut devices = Devices::default();
-    let end = DeviceEnd::new(0, &"umad:loop".parse().unwrap(), Box::new(port), identity).unwrap();
+    let spec = "umad:loop".parse().expect("a device");
+    let end = DeviceEnd::new(0, &spec, Box::new(port), identity).expect("two agents");
     let (node, _) = end.place();
     devices.add(end);
     let mut packet = Packet { dst_qp: 1, dlid: 2, ..Packet::default() };
@@ -152,8 +153,8 @@ fn by_a_device() -> u64 {
         MadMut::new(&mut packet.mad).set_tid(u64::from(number));
         let now_ns = u64::from(number) * 100_000;
         let before = allocations();
-        let end = devices.at(node).unwrap();
-        end.send(id, &mut packet, now_ns, &shard, &mut egress).unwrap();
+        let end = devices.at(node).expect("it was added");
+        end.send(id, &mut packet, now_ns, &shard, &mut egress).expect("room for one");
         end.give(&mut egress.counts);
         counted += allocations() - before;
         let mut answer = wire.take().remove(0);

@@ -173,9 +173,9 @@ pub(crate) struct UpArgs {
     /// Where sessions attach by default: NODE or NODE:PORT, by GUID or description.
     #[arg(long, value_name = "NODE[:PORT]")]
     at: Option<String>,
-    /// An RDMA device of this machine to which programs may attach: [verbs:|umad:|auto:]NAME[,port=N][,gid=N][,peer=LID@GID...]; may be given
-    /// again. One that does not work is tried again and again (see madctl devices).
-    #[arg(long, value_name = "SPEC")]
+    /// An RDMA device of this machine to which programs may attach; may be given again. One that does not work is tried again
+    /// and again (see madctl devices).
+    #[arg(long, value_name = "[verbs:|umad:|auto:]NAME[,port=N][,gid=N][,peer=LID@GID...]")]
     device: Vec<String>,
     /// Use ordinary pages even if there are huge ones.
     #[arg(long)]

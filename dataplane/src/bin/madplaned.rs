@@ -70,8 +70,8 @@ struct Arguments {
     /// A link to another plane: "NODE:PORT via=quic:HOST:PORT peer=HOST:PORT credentials=DIRECTORY"; may be given again.
     #[arg(long, value_name = "LINK")]
     link: Vec<String>,
-    /// An RDMA device to which sessions may attach: [verbs:|umad:|auto:]NAME[,port=N][,gid=N][,peer=LID@GID...]; may be given again.
-    #[arg(long, value_name = "SPEC")]
+    /// An RDMA device to which sessions may attach; may be given again.
+    #[arg(long, value_name = "[verbs:|umad:|auto:]NAME[,port=N][,gid=N][,peer=LID@GID...]")]
     device: Vec<String>,
     /// How log lines on standard error look.
     #[arg(long, value_enum, default_value_t = LogFormat::Plain)]
