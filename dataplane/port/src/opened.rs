@@ -1,9 +1,7 @@
 //! A device port: opened by the first backend that works, served by a worker, and opened again when its device comes back.
 //!
 //! Two halves. [`MadDevice`] is what the worker owns: it moves MADs and never opens anything. [`Keeper`] may call the system and
-//! allocate, so it belongs to housekeeping: it opens ports and looks whether the kernel still has the device. [`DevicePort`] is both in
-//! one, for whoever has one thread: [`DevicePort::tick`] is called by a deadline, not per MAD. While it is closed it takes and gives no
-//! MADs. Who sends finds the port full.
+//! allocate, so it belongs to housekeeping: it opens ports and looks whether the kernel still has the device.
 
 use std::fmt;
 use std::io;
@@ -20,8 +18,6 @@ use crate::{Capabilities, MadMessage, MadRx, MadTx};
 
 /// How often a worker looks for events of its devices.
 pub const TICK: Duration = Duration::from_millis(100);
-/// Ticks between two attempts to open.
-const TICKS_BETWEEN_ATTEMPTS: u32 = 5;
 
 /// What happened to an open port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -365,134 +361,6 @@ impl Keeper {
     }
 }
 
-/// What [`DevicePort::tick`] saw.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Change {
-    /// The port carries MADs again.
-    Up,
-    /// The port does not carry MADs.
-    Down {
-        /// Why, for the operator.
-        why: Unavailable,
-    },
-    /// LIDs, keys or GIDs of the port changed.
-    Readdressed,
-}
-
-/// A port on a device, open or waiting to be.
-#[derive(Debug)]
-pub struct DevicePort {
-    keeper: Keeper,
-    opened: Option<Opened>,
-    /// The device's link is down; the port stays open.
-    link_down: bool,
-    wait: u32,
-}
-
-impl DevicePort {
-    /// Opens a port; beside it why the backends before the one taken did not work.
-    ///
-    /// # Errors
-    /// As [`Opened::open_first`].
-    pub fn open(
-        spec: &DeviceSpec,
-        agents: &[AgentSpec],
-    ) -> Result<(Self, Vec<Unavailable>), Vec<Unavailable>> {
-        let mut keeper = Keeper::new(spec.clone(), agents);
-        let (opened, passed_over) = keeper.open()?;
-        Ok((Self { keeper, opened: Some(opened), link_down: false, wait: 0 }, passed_over))
-    }
-
-    /// What moves the MADs, if it is open.
-    pub fn opened(&mut self) -> Option<&mut Opened> {
-        self.opened.as_mut()
-    }
-
-    /// The backend that was taken when the port was opened first; it is kept.
-    pub fn backend(&self) -> Option<Backend> {
-        self.keeper.backend
-    }
-
-    /// True if MADs can pass.
-    pub fn is_up(&self) -> bool {
-        self.opened.is_some() && !self.link_down
-    }
-
-    /// Looks after the port: takes events, closes and opens again. May call the system and allocate; at most one change a
-    /// call, so call until there is none.
-    pub fn tick(&mut self) -> Option<Change> {
-        let Some(opened) = self.opened.as_mut() else { return self.try_again() };
-        let name = || self.keeper.spec.device().to_owned();
-        loop {
-            match opened.event() {
-                Some(DeviceEvent::Broken) => break,
-                None if !self.keeper.is_listed() => break,
-                None => return None,
-                Some(DeviceEvent::Up) if self.link_down => {
-                    self.link_down = false;
-                    return Some(Change::Up);
-                }
-                Some(DeviceEvent::Down) if !self.link_down => {
-                    self.link_down = true;
-                    let port = self.keeper.spec.port();
-                    return Some(Change::Down {
-                        why: Unavailable::NotActive { name: name(), port, state: 1 },
-                    });
-                }
-                Some(DeviceEvent::Readdressed) => return Some(Change::Readdressed),
-                Some(DeviceEvent::Up | DeviceEvent::Down) => {}
-            }
-        }
-        let why = Unavailable::Removed { name: name() };
-        // the queue pair closes here, which lets a device go that is being removed
-        self.opened = None;
-        self.wait = 0;
-        let was_up = !std::mem::replace(&mut self.link_down, false);
-        was_up.then_some(Change::Down { why })
-    }
-
-    fn try_again(&mut self) -> Option<Change> {
-        if self.wait > 0 {
-            self.wait -= 1;
-            return None;
-        }
-        self.wait = TICKS_BETWEEN_ATTEMPTS;
-        self.opened = self.keeper.open().ok().map(|(opened, _)| opened);
-        self.opened.as_ref().map(|_| Change::Up)
-    }
-}
-
-impl MadRx for DevicePort {
-    fn rx_burst(&mut self, into: &mut [MadMessage]) -> usize {
-        self.opened.as_mut().map_or(0, |port| port.rx_burst(into))
-    }
-
-    fn release(&mut self) {
-        if let Some(port) = &mut self.opened {
-            port.release();
-        }
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        const CLOSED: Capabilities = Capabilities { depth: 0, wakes: false, can_sleep: false };
-        self.opened.as_ref().map_or(CLOSED, MadRx::capabilities)
-    }
-}
-
-impl MadTx for DevicePort {
-    fn tx_burst(&mut self, from: &[MadMessage]) -> usize {
-        self.opened.as_mut().map_or(0, |port| port.tx_burst(from))
-    }
-
-    fn flush(&mut self) -> bool {
-        self.opened.as_mut().is_some_and(MadTx::flush)
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        MadRx::capabilities(self)
-    }
-}
-
 #[cfg(all(test, not(feature = "verbs")))]
 mod tests {
     use super::*;
@@ -500,7 +368,7 @@ mod tests {
     #[test]
     fn each_backend_says_why_it_does_not_work_in_the_order_of_the_attempts() {
         let spec: DeviceSpec = "auto:no_such_device".parse().unwrap();
-        let reasons = DevicePort::open(&spec, &[]).unwrap_err();
+        let reasons = Keeper::new(spec, &[]).open().unwrap_err();
         assert_eq!(reasons.len(), 2);
         assert_eq!(reasons[0], Unavailable::NotBuilt);
         assert!(matches!(reasons[1], Unavailable::NoRdma | Unavailable::NoDevice { .. }), "{:?}", reasons[1]);

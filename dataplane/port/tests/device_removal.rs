@@ -8,6 +8,7 @@
     reason = "tests say what they saw and why they are skipped"
 )]
 
+mod kept;
 mod support;
 #[cfg(feature = "verbs")]
 mod verbs_end;
@@ -15,8 +16,8 @@ mod verbs_end;
 use std::process::{Child, Command};
 use std::time::Duration;
 
+use kept::{Change, DevicePort};
 use madplane_port::device::devices;
-use madplane_port::opened::{Change, DevicePort};
 use madplane_port::{MadMessage, MadRx, MadTx};
 use support::{rxe_or_skip, vendor_mad, wait_for};
 

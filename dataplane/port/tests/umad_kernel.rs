@@ -41,6 +41,20 @@ fn silent_agent() -> Device {
     silent
 }
 
+/// How a request of an agent on `rxe0` is addressed to queue pair 1 of `rxe1`.
+fn to_rxe1(agent: u32, timeout_ms: u32) -> Header {
+    Header {
+        agent,
+        timeout_ms,
+        pair: 1,
+        q_key: GSI_Q_KEY,
+        global: true,
+        hop_limit: 64,
+        gid: gid_of("rxe1"),
+        ..Header::default()
+    }
+}
+
 #[test]
 fn the_kernel_answers_for_nobody() {
     if !rxe_or_skip("answers for nobody") {
@@ -99,16 +113,7 @@ fn a_request_without_an_answer_comes_back_as_its_24_byte_header_with_status_110(
     let _silent = silent_agent();
     let mut packet = [0u8; HEADER_LEN + 256];
     packet[HEADER_LEN..].copy_from_slice(&vendor_mad(GET, 0x1122_3344));
-    let to = Header {
-        agent: asking,
-        timeout_ms: 100,
-        pair: 1,
-        q_key: GSI_Q_KEY,
-        global: true,
-        hop_limit: 64,
-        gid: gid_of("rxe1"),
-        ..Header::default()
-    };
+    let to = to_rxe1(asking, 100);
     client.send(&to, &mut packet).unwrap();
     let again = client.send(&to, &mut packet).unwrap_err();
     assert_eq!(again.raw_os_error(), Some(libc::EINVAL), "the same transaction id while it waits");
@@ -161,16 +166,7 @@ fn the_kernel_cuts_and_joins_an_answer_of_5000_bytes() {
     let serving = server.register(&rmpp(1 << GET)).unwrap();
     let mut packet = [0u8; HEADER_LEN + 256];
     packet[HEADER_LEN..].copy_from_slice(&vendor_mad(GET, 77));
-    let to = Header {
-        agent: asking,
-        timeout_ms: 20_000,
-        pair: 1,
-        q_key: GSI_Q_KEY,
-        global: true,
-        hop_limit: 64,
-        gid: gid_of("rxe1"),
-        ..Header::default()
-    };
+    let to = to_rxe1(asking, 20_000);
     client.send(&to, &mut packet).unwrap();
     let request = wait_for("the request", || match server.receive(&mut packet).unwrap() {
         Receipt::Mad { header, .. } => Some(header),

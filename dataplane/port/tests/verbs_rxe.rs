@@ -9,6 +9,7 @@
     reason = "tests say what they saw and why they are skipped"
 )]
 
+mod kept;
 mod support;
 
 use std::os::unix::process::CommandExt;
@@ -16,9 +17,9 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use kept::{Change, DevicePort};
 use madplane_port::datagram::{Carrier, Datagrams, MAX_FRAME};
 use madplane_port::device::{Backend, Unavailable, devices};
-use madplane_port::opened::{Change, DevicePort};
 use madplane_port::umad_dev::AgentSpec;
 use madplane_port::umad_dev::port::UmadPort;
 use madplane_port::verbs::mad_port::answer;
