@@ -6,6 +6,7 @@ mod support;
 
 use std::cell::RefCell;
 use std::net::UdpSocket;
+use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -73,6 +74,17 @@ fn a_link_that_cannot_be_is_refused_and_one_that_can_outlives_both_daemons() {
     state("silent");
     plane.done(&["down"]);
     plane.again(fabric, &[]);
+    state("silent");
+    // one that cannot be opened is shown with the reason, and opened as soon as it can be
+    plane.done(&["down"]);
+    let (key, away) = (Path::new(own).join("plane.key"), Path::new(own).join("away"));
+    std::fs::rename(&key, &away).unwrap();
+    plane.again(fabric, &[]);
+    state("unavailable");
+    let shown = plane.json(&["links", "show"])["links"][0].clone();
+    assert!(shown["transport"].as_str().unwrap().contains("plane.key"), "{shown}");
+    assert!(shown["spec"].as_str().unwrap().starts_with(&free), "{shown}");
+    std::fs::rename(&away, &key).unwrap();
     state("silent");
     plane.done(&["links", "del", &free]);
     assert!(plane.done(&["links", "show"]).contains("no links"));

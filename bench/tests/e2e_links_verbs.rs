@@ -97,7 +97,12 @@ fn planes_outlive_their_devices_and_have_their_links_again_when_these_return() {
     eventually("the plane is dead", || other.plane_pid().is_none());
     shell("rdma link delete rxe1");
     joined.start(1);
-    assert!(links_of(other).is_empty());
+    for link in links_of(other) {
+        let why = link["transport"].as_str().unwrap();
+        assert_eq!(link["state"], "unavailable", "{link}");
+        assert!(why.starts_with("unavailable, because there is no RDMA device"), "{why}");
+    }
+    assert_eq!(links_of(other).len(), links_of(one).len());
     shell("rdma link add rxe1 type rxe netdev net1");
     joined.wait_for_links();
 }

@@ -234,7 +234,7 @@ impl SessionRecord {
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub struct LinkRecord {
-    /// How it stands plus 1: silent, one-way, pulled, up; 0 for a free record.
+    /// How it stands plus 1: silent, one-way, pulled, up; [`LINK_UNAVAILABLE`] for one that could not be opened; 0 for a free record.
     pub state: AtomicU32,
     /// Port at this end.
     pub port: AtomicU32,
@@ -281,6 +281,33 @@ pub struct LinkRecord {
     pub spec: SharedText<40>,
     /// How the transport stands, a line.
     pub transport: SharedText<24>,
+}
+
+/// State of a link that could not be opened: [`LinkRecord::transport`] says why. It is tried again.
+pub const LINK_UNAVAILABLE: u32 = 5;
+
+impl LinkRecord {
+    /// Sets all counts to 0. For whoever gives out records, while no worker counts in this one.
+    pub fn clear_counts(&self) {
+        let counts = [
+            &self.sent,
+            &self.received,
+            &self.lost,
+            &self.repeated,
+            &self.late,
+            &self.keep_alives_sent,
+            &self.keep_alives_received,
+            &self.ups,
+            &self.downs,
+            &self.round_trip_ns,
+            &self.oversized,
+            &self.overflowed,
+            &self.refused_peers,
+        ];
+        for count in counts.into_iter().chain(&self.refused) {
+            count.store(0, Ordering::Relaxed);
+        }
+    }
 }
 
 /// How an RDMA device of a plane stands: values of [`DeviceRecord::state`].

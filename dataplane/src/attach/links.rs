@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use madplane_engine::NodeId;
 use madplane_shm::links::LinkSpec;
 use madplane_shm::process::unix_ns;
-use madplane_shm::status::MAX_LINKS;
+use madplane_shm::status::{LINK_UNAVAILABLE, MAX_LINKS};
 use madplane_shm::sync::Ordering;
 
 use super::Housekeeping;
@@ -32,6 +32,8 @@ pub(super) struct Held {
 pub(crate) struct WrongLink {
     /// The port as it was asked for; empty if it is the whole list.
     pub(crate) at: String,
+    /// All that was asked for; `None` if it is the whole list.
+    spec: Option<LinkSpec>,
     /// One line.
     pub(crate) text: String,
 }
@@ -69,7 +71,7 @@ impl Housekeeping {
                 }
             }
             // a list that cannot be read is no wish to have no links
-            Err(text) => return Err(vec![WrongLink { at: String::new(), text }]),
+            Err(text) => return Err(vec![WrongLink { at: String::new(), spec: None, text }]),
         }
         for number in 0..self.links.len() {
             let stays = self.links[number].as_ref().is_none_or(|held| wanted.contains(&held.spec));
@@ -80,7 +82,7 @@ impl Housekeeping {
         for spec in wanted {
             let there = self.links.iter().flatten().any(|held| held.spec == spec);
             if !there && let Err(text) = self.open_link(&spec) {
-                wrong.push(WrongLink { at: spec.at, text });
+                wrong.push(WrongLink { at: spec.at.clone(), spec: Some(spec), text });
             }
         }
         // an address or a file may come later
@@ -95,6 +97,7 @@ impl Housekeeping {
     /// One line about a link that the plane was started with.
     pub(crate) fn begin_links(&mut self) -> Result<(), String> {
         let Err(wrong) = self.apply_links() else { return Ok(()) };
+        self.show_unavailable(&wrong);
         wrong.iter().for_each(|wrong| self.error(&wrong.to_string()));
         let held = |spec: &LinkSpec| self.links.iter().flatten().any(|held| held.spec == *spec);
         if self.config.links().iter().all(held) {
@@ -154,17 +157,47 @@ impl Housekeeping {
 
     fn show_link(&self, number: usize, spec: &LinkSpec, (node, port): (NodeId, u8), worker: usize) {
         let record = self.status.link(number);
+        record.state.store(0, Ordering::Relaxed);
+        self.show_place(number, (node, port));
+        record.worker.store(u32::try_from(worker).unwrap_or(0), Ordering::Relaxed);
+        record.spec.store(&spec.to_string());
+        record.transport.store("");
+        // a former link's
+        record.clear_counts();
+    }
+
+    fn show_place(&self, number: usize, (node, port): (NodeId, u8)) {
+        let record = self.status.link(number);
         if let Some(there) = self.topology.nodes.get(node as usize) {
             record.node_guid.store(there.guid, Ordering::Relaxed);
             record.node.store(&there.description);
         }
         record.port.store(u32::from(port), Ordering::Relaxed);
-        record.worker.store(u32::try_from(worker).unwrap_or(0), Ordering::Relaxed);
-        record.spec.store(&spec.to_string());
-        record.transport.store("");
-        // a former link's; the worker shows those of this one soon
-        record.ups.store(0, Ordering::Relaxed);
-        record.downs.store(0, Ordering::Relaxed);
+    }
+
+    /// Shows links that could not be opened, and why, in records that no open link has; those of former ones are free again.
+    pub(crate) fn show_unavailable(&self, wrong: &[WrongLink]) {
+        let mut free = (0..self.links.len()).filter(|number| self.links[*number].is_none());
+        for WrongLink { at, spec, text } in wrong {
+            let Some(spec) = spec else { continue };
+            let Some(number) = free.next() else { return };
+            let record = self.status.link(number);
+            match madplane_topology::parse_endpoint(&self.topology, at) {
+                Ok(end) => self.show_place(number, (end.node, end.port)),
+                Err(_) => {
+                    record.node_guid.store(0, Ordering::Relaxed);
+                    record.port.store(0, Ordering::Relaxed);
+                    record.node.store(at);
+                }
+            }
+            record.clear_counts();
+            record.peer_guid.store(0, Ordering::Relaxed);
+            record.peer_port.store(0, Ordering::Relaxed);
+            record.spec.store(&spec.to_string());
+            record.transport.store(text);
+            record.state.store(LINK_UNAVAILABLE, Ordering::Relaxed);
+        }
+        free.for_each(|number| self.hide_link(number));
     }
 
     fn hide_link(&self, number: usize) {
@@ -185,8 +218,10 @@ impl Housekeeping {
     /// Tries again what could not be opened; writes into the log, and tells control, which links have come up or gone down.
     pub(super) fn watch_links(&mut self) {
         if self.links_again.is_some_and(|at| at <= Instant::now()) {
+            let wrong = self.apply_links().err().unwrap_or_default();
+            self.show_unavailable(&wrong);
             // what is wrong has been said, and is counted
-            for wrong in self.apply_links().err().unwrap_or_default() {
+            for wrong in wrong {
                 self.status.record_error(&wrong.to_string(), unix_ns());
             }
         }

@@ -368,8 +368,11 @@ impl Housekeeping {
                 wrong.iter().for_each(|wrong| self.error(&wrong.to_string()));
                 // another one that is still impossible is no fault of this
                 let selector = item.selector();
-                let mine = wrong.into_iter().find(|wrong| wrong.at.is_empty() || wrong.at == selector);
-                return mine.map_or(Ok(None), |wrong| Err((EINVAL, wrong.text)));
+                let (mine, others): (Vec<_>, Vec<_>) =
+                    wrong.into_iter().partition(|wrong| wrong.at.is_empty() || wrong.at == selector);
+                // this one will be taken off the list again
+                self.show_unavailable(&others);
+                return mine.into_iter().next().map_or(Ok(None), |wrong| Err((EINVAL, wrong.text)));
             }
             ask::BIND_SESSION => return self.bind_session(item).map(Some),
             _ => {}

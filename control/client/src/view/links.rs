@@ -2,7 +2,7 @@
 //!
 //! Plain values made from one look at the status segment.
 
-use madplane_shm::status::{MAX_LINKS, Status};
+use madplane_shm::status::{LINK_UNAVAILABLE, MAX_LINKS, Status};
 use madplane_shm::sync::AtomicU64;
 use madplane_shm::sync::Ordering::Relaxed;
 use serde::Serialize;
@@ -22,6 +22,8 @@ pub enum LinkState {
     Pulled,
     /// MADs pass.
     Up,
+    /// It could not be opened and is tried again; its transport says why.
+    Unavailable,
     /// In a state that this program does not know.
     Unknown,
 }
@@ -34,6 +36,7 @@ impl LinkState {
             Self::OneWay => "one-way",
             Self::Pulled => "pulled",
             Self::Up => "up",
+            Self::Unavailable => "unavailable",
             Self::Unknown => "unknown",
         }
     }
@@ -144,6 +147,7 @@ impl Link {
             2 => LinkState::OneWay,
             3 => LinkState::Pulled,
             4 => LinkState::Up,
+            LINK_UNAVAILABLE => LinkState::Unavailable,
             _ => LinkState::Unknown,
         };
         let load = |word: &AtomicU64| word.load(Relaxed);
