@@ -10,7 +10,7 @@ use madplane_client::{
 };
 use madplane_engine::{FabricOptions, FabricPlan, NodeId, Packet, PeerEvent, Shard, Sink};
 use madplane_shm::drop_reason::DropReason;
-use madplane_wire::mad::{class, method, status};
+use madplane_wire::mad::{GSI_Q_KEY, class, method, status};
 use madplane_wire::pma;
 use madplane_wire::smp::attr;
 use madplane_wire::{Mad, MadMut, Smp, SmpMut};
@@ -19,8 +19,6 @@ use crate::error::BenchError;
 use crate::fabrics::Fabric;
 use crate::subnet::{Asks, Data, Subnet};
 
-/// Q_Key of QP1.
-const GSI_Q_KEY: u32 = 0x8001_0000;
 /// Longest wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Looks at an empty ring between two looks at the clock.

@@ -4,7 +4,7 @@
 //! must have the right agent, status, method and attribute, and eight bytes of content that were learnt, or known, before.
 
 use madplane_client::{AgentSpec, Envelope, MadMessage, RawReceiver, RawSender, RawSession, kind};
-use madplane_wire::mad::{class, method, status};
+use madplane_wire::mad::{GSI_Q_KEY, class, method, status};
 use madplane_wire::smp::attr;
 use madplane_wire::{Mad, MadMut, SmpMut, pma};
 
@@ -16,8 +16,6 @@ use crate::plane::Plane;
 use crate::stint::Stint;
 use crate::subnet::Data;
 
-/// Q_Key of QP1.
-const GSI_Q_KEY: u32 = 0x8001_0000;
 /// Slots of a session's rings.
 const SLOTS: u32 = 512;
 /// Numbers among which those on their way are told apart.

@@ -23,6 +23,8 @@ use crate::sys;
 pub const HEADER_LEN: usize = 64;
 /// Bytes of a MAD's own header; all that comes back with a time-out.
 pub const MAD_HEADER_LEN: usize = 24;
+/// Q_Key of queue pair 1, and of those who talk with it.
+pub const GSI_Q_KEY: u32 = 0x8001_0000;
 /// Agents of one file.
 pub const MAX_AGENTS: usize = 32;
 /// Status of a request that nobody answered in time.

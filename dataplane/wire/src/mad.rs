@@ -17,6 +17,9 @@ pub type MadBuf = [u8; MAD_LEN];
 /// Length of the common header in bytes.
 pub const HEADER_LEN: usize = LEN;
 
+/// Q_Key of QP1, and of those who talk with it.
+pub const GSI_Q_KEY: u32 = 0x8001_0000;
+
 /// Management classes (byte 1).
 pub mod class {
     /// Subnet management, LID routed (QP0).

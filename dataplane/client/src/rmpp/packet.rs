@@ -4,13 +4,11 @@
 //! decide when.
 
 use madplane_shm::message::{Envelope, MAD_LEN, MadMessage, kind};
+use madplane_wire::mad::GSI_Q_KEY;
 use madplane_wire::mad::method::RESPONSE;
 use madplane_wire::rmpp::{NO_RESP_TIME, VERSION, flag, kind as packet_kind, status};
 
 use super::send::Outbound;
-
-/// Q_Key of QP1.
-const GSI_Q_KEY: u32 = 0x8001_0000;
 
 /// The 12 bytes of an RMPP header.
 #[derive(Debug, Clone, Copy)]

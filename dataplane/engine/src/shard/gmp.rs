@@ -14,11 +14,9 @@ use crate::sink::Sink;
 use crate::smi::{self, SmiNode, Verdict};
 use madplane_shm::drop_reason::DropReason;
 use madplane_wire::Field;
+use madplane_wire::mad::GSI_Q_KEY;
 use madplane_wire::smp::port_info::field as pi;
 use madplane_wire::smp::port_info::state;
-
-/// Q_Key of QP1.
-pub(crate) const GSI_Q_KEY: u32 = 0x8001_0000;
 
 /// Neither partition enforcement nor a VL ever stops a GMP that leaves by a port.
 pub(super) const LEAVES_FREELY: u8 = 1;

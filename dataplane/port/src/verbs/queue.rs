@@ -22,6 +22,7 @@ use super::context::{
 use super::handles::{Address, Handles, NoHandle};
 use super::region::Region;
 use crate::device::{DeviceSpec, Unavailable};
+use crate::umad_dev::GSI_Q_KEY;
 
 /// Bytes that a device puts before what it received by UD: the global header, or rubbish.
 pub(super) const GRH_LEN: usize = 40;
@@ -50,7 +51,7 @@ pub struct QueueSettings {
 impl Default for QueueSettings {
     fn default() -> Self {
         Self {
-            q_key: 0x8001_0000,
+            q_key: GSI_Q_KEY,
             p_key_index: 0,
             send_depth: 256,
             receive_depth: 512,

@@ -13,12 +13,10 @@ use super::super::context::{Context, PortEvent};
 use crate::device::{DeviceSpec, Unavailable, verbs_entry};
 use crate::rendezvous::{CLASS, GET, Message, OUI, Place, Wrong};
 use crate::umad_dev::port::open_device;
-use crate::umad_dev::{AgentSpec, Device, HEADER_LEN, Header, Receipt, TIMED_OUT};
+use crate::umad_dev::{AgentSpec, Device, GSI_Q_KEY, HEADER_LEN, Header, Receipt, TIMED_OUT};
 
 /// How long the kernel waits for an answer.
 const ANSWER_MS: u32 = 200;
-/// Q_Key of queue pair 1.
-const Q_KEY: u32 = 0x8001_0000;
 const HOP_LIMIT: u8 = 64;
 
 /// What came to queue pair 1.
@@ -128,7 +126,7 @@ impl OpenPort {
             agent: self.agent,
             timeout_ms: if message.answers { 0 } else { ANSWER_MS },
             pair: 1,
-            q_key: Q_KEY,
+            q_key: GSI_Q_KEY,
             lid: to.place.lid,
             global: to.place.gid != [0; 16],
             gid: to.place.gid,
