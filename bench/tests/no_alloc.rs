@@ -161,7 +161,7 @@ fn by_a_device() -> u64 {
         answer.mad[3] = mad::METHOD_GET_RESP;
         assert!(wire.deliver(&answer));
         let before = allocations();
-        assert!(devices.poll(32, now_ns, &mut Packet::default(), &mut egress) > 0);
+        assert!(devices.poll(32, now_ns, &mut egress) > 0);
         counted += allocations() - before;
     }
     // nobody has a session here

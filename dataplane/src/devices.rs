@@ -27,8 +27,9 @@ use madplane_shm::message::MAD_LEN;
 use madplane_shm::status::{DeviceRecord, MAX_DEVICES, device_flag};
 use madplane_shm::sync::Ordering;
 use madplane_wire::Mad;
-use madplane_wire::mad::{class, is_smp_class, is_vendor2, method};
+use madplane_wire::mad::{GSI_Q_KEY, class, is_smp_class, is_vendor2, method};
 use madplane_wire::smp::PERMISSIVE_LID;
+use madplane_wire::smp::mft::FIRST_MLID;
 
 use crate::agents::{AgentId, AgentSpec, RegisterError};
 use crate::egress::{Egress, envelope_of, grh_of};
@@ -49,10 +50,6 @@ const TICK_NS: u64 = TICK.subsec_nanos() as u64;
 const EVENTS_PER_TICK: usize = 16;
 /// errno of the kernel for a queue pair that a device does not have.
 const EPROTONOSUPPORT: i32 = rustix::io::Errno::PROTONOSUPPORT.raw_os_error();
-/// Q_Key of the queue pairs of management.
-const GSI_Q_KEY: u32 = 0x8001_0000;
-/// First multicast LID.
-const MULTICAST: u16 = 0xC000;
 
 const _: () = assert!(MAX_DEVICES <= 0xFF);
 
@@ -279,7 +276,7 @@ impl DeviceEnd {
         let mask = !0 << (self.identity.lmc & 7);
         let own = self.identity.lid;
         if !matches!(method, method::GET | method::SET)
-            || !(1..MULTICAST).contains(&dlid)
+            || !(1..FIRST_MLID).contains(&dlid)
             || dlid & mask == own
         {
             return 0;
@@ -326,7 +323,7 @@ impl DeviceEnd {
     }
 
     /// Takes up to `most` MADs from the device and gives them to sessions; how many there were.
-    fn receive(&mut self, most: usize, now_ns: u64, pkt: &mut Packet, egress: &mut Egress) -> usize {
+    fn receive(&mut self, most: usize, now_ns: u64, egress: &mut Egress) -> usize {
         if now_ns < self.look_at_ns {
             return 0;
         }
@@ -334,7 +331,7 @@ impl DeviceEnd {
         let mut messages = std::mem::take(&mut self.messages);
         let count = self.device.rx_burst(&mut messages[..most]);
         for message in &messages[..count] {
-            if let Err(reason) = self.deliver(message, now_ns, pkt, egress) {
+            if let Err(reason) = self.deliver(message, now_ns, egress) {
                 egress.counts.drop(reason);
             }
         }
@@ -349,14 +346,8 @@ impl DeviceEnd {
         count
     }
 
-    fn deliver(
-        &mut self,
-        message: &MadMessage,
-        now_ns: u64,
-        pkt: &mut Packet,
-        egress: &mut Egress,
-    ) -> Result<(), DropReason> {
-        packet_from(message, pkt);
+    fn deliver(&mut self, message: &MadMessage, now_ns: u64, egress: &mut Egress) -> Result<(), DropReason> {
+        let mut pkt = packet_from(message);
         pkt.p_key = self.identity.p_key(pkt.p_key_index).unwrap_or(0);
         if self.identity.ethernet
             && pkt.slid == 0
@@ -383,7 +374,7 @@ impl DeviceEnd {
             }
         }
         let (node, port) = self.place();
-        match egress.deliver(node, port, pkt) {
+        match egress.deliver(node, port, &pkt) {
             true => Ok(()),
             false if answer => Err(DropReason::DeviceUnmatched),
             false => Err(DropReason::NoAgent),
@@ -478,10 +469,9 @@ impl Devices {
     }
 
     /// Takes what the devices have, from each up to `most`; how much there was.
-    pub fn poll(&mut self, most: usize, now_ns: u64, pkt: &mut Packet, egress: &mut Egress) -> usize {
-        let one = |end: &mut DeviceEnd| {
-            end.receive(most, now_ns, pkt, egress) + end.tick(now_ns, &mut egress.counts)
-        };
+    pub fn poll(&mut self, most: usize, now_ns: u64, egress: &mut Egress) -> usize {
+        let one =
+            |end: &mut DeviceEnd| end.receive(most, now_ns, egress) + end.tick(now_ns, &mut egress.counts);
         self.ends.iter_mut().map(one).sum()
     }
 
@@ -505,9 +495,9 @@ impl Devices {
 }
 
 /// What came from a device, as a session is given it.
-fn packet_from(message: &MadMessage, pkt: &mut Packet) {
+fn packet_from(message: &MadMessage) -> Packet {
     let envelope = &message.envelope;
-    *pkt = Packet {
+    Packet {
         mad: message.mad,
         slid: envelope.slid,
         dlid: envelope.dlid,
@@ -519,5 +509,5 @@ fn packet_from(message: &MadMessage, pkt: &mut Packet) {
         p_key_index: envelope.p_key_index,
         grh: grh_of(envelope),
         ..Packet::default()
-    };
+    }
 }

@@ -46,7 +46,8 @@ pub struct Links {
     ends: Vec<PlaneLink>,
     /// Place in `ends` by number, plus 1.
     places: Vec<u8>,
-    scratch: MadMessage,
+    /// What was received last.
+    arrival: MadMessage,
     /// MADs were given to a link since the last flush.
     given: bool,
 }
@@ -119,19 +120,12 @@ impl Links {
         if pkt.rights & right::CHECK_NODE != 0 {
             return Err(DropReason::LinkTenant);
         }
-        let mut message = std::mem::take(&mut self.scratch);
-        message.envelope = envelope_of(pkt);
-        message.mad = pkt.mad;
-        let sent = match self.by_shard(shard) {
-            Some(end) if end.link.state() == LinkState::Up => {
-                let given = end.link.tx_burst(std::slice::from_ref(&message));
-                if given == 1 { Ok(()) } else { Err(DropReason::LinkFull) }
-            }
-            _ => Err(DropReason::LinkDown),
-        };
-        self.given |= sent.is_ok();
-        self.scratch = message;
-        sent
+        let end = self.by_shard(shard).filter(|end| end.link.state() == LinkState::Up);
+        if !end.ok_or(DropReason::LinkDown)?.link.tx_parts(&envelope_of(pkt), &pkt.mad) {
+            return Err(DropReason::LinkFull);
+        }
+        self.given = true;
+        Ok(())
     }
 
     /// Says of our end what the engine says of it.
@@ -147,12 +141,11 @@ impl Links {
         end.link.declare(own);
     }
 
-    /// Takes MADs from the link at `place`; how many, and where they arrive.
-    pub fn receive(&mut self, place: usize, into: &mut [MadMessage]) -> (usize, NodeId, u8) {
-        match self.ends.get_mut(place) {
-            Some(end) => (end.link.rx_burst(into), end.node, end.port),
-            None => (0, 0, 0),
-        }
+    /// Takes a MAD from the link at `place`: where it arrives, and what it is; no packet if it is no MAD.
+    pub fn receive(&mut self, place: usize) -> Option<(NodeId, u8, Option<Packet>)> {
+        let end = self.ends.get_mut(place)?;
+        let taken = end.link.rx_burst(std::slice::from_mut(&mut self.arrival));
+        (taken == 1).then(|| (end.node, end.port, packet_from(&self.arrival)))
     }
 
     /// Lets the link at `place` look at the time; how many frames it has sent.
@@ -287,11 +280,11 @@ fn envelope_of(pkt: &Packet) -> Envelope {
     }
 }
 
-/// Fills `pkt` with what came over a link; false if that is no MAD.
-pub fn packet_from(message: &MadMessage, pkt: &mut Packet) -> bool {
+/// What came over a link; `None` if that is no MAD.
+fn packet_from(message: &MadMessage) -> Option<Packet> {
     let envelope = &message.envelope;
     let [lid_hops, rights, ..] = envelope.agent.to_le_bytes();
-    *pkt = Packet {
+    (envelope.kind == kind::MAD).then(|| Packet {
         mad: message.mad,
         slid: envelope.slid,
         dlid: envelope.dlid,
@@ -305,8 +298,7 @@ pub fn packet_from(message: &MadMessage, pkt: &mut Packet) -> bool {
         p_key: envelope.p_key_index,
         grh: grh_of(envelope),
         ..Packet::default()
-    };
-    envelope.kind == kind::MAD
+    })
 }
 
 #[cfg(test)]
@@ -324,7 +316,7 @@ mod tests {
         let mut events = Vec::new();
         for now_ns in 1..10 {
             for links in [&mut *one, &mut *other] {
-                assert_eq!(links.receive(0, &mut [MadMessage::default(); 4]).0, 0);
+                assert!(links.receive(0).is_none());
                 links.tick(0, now_ns);
                 events.extend(std::iter::from_fn(|| links.next_event(0)));
             }
@@ -366,12 +358,11 @@ mod tests {
             ..Packet::default()
         };
         assert_eq!(one.send(EXTERNAL + 5, &sent), Ok(()));
-        let mut into = [MadMessage::default(); 4];
-        assert_eq!(other.receive(0, &mut into), (1, 3, 4));
-        let mut got = Packet { tenant: 9, bound: 9, ..Packet::default() };
-        assert!(packet_from(&into[0], &mut got));
+        let (node, port, got) = other.receive(0).unwrap();
+        assert_eq!((node, port), (3, 4));
+        assert!(other.receive(0).is_none());
         // tenants and their paths end here, and the index is the sender's own
-        assert_eq!(got, Packet { tenant: 0, bound: 0, p_key_index: 0, ..sent });
+        assert_eq!(got, Some(Packet { tenant: 0, bound: 0, p_key_index: 0, ..sent }));
     }
 
     #[test]

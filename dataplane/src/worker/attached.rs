@@ -3,7 +3,6 @@
 //! Part of [`Worker`], same thread. A device is looked at after sessions, mesh and links, a burst per duty cycle. It comes open and goes open:
 //! housekeeping closes it, which may take the kernel its time.
 
-use madplane_engine::Packet;
 use madplane_port::device::PortIdentity;
 
 use super::Worker;
@@ -17,7 +16,7 @@ impl Worker {
     #[inline(never)]
     pub(super) fn poll_devices(&mut self, now_ns: u64) -> usize {
         let Self { devices, egress, most, .. } = self;
-        devices.poll(*most, now_ns, &mut Packet::default(), egress)
+        devices.poll(*most, now_ns, egress)
     }
 
     pub(super) fn open_device(&mut self, mut end: DeviceEnd) -> Report {

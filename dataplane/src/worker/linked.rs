@@ -3,8 +3,7 @@
 //! Part of [`Worker`], same thread. A link is served after sessions and mesh, a burst per duty cycle; what has come is taken before
 //! the link looks at the time, so that a worker that was held up does not take a living peer for dead.
 
-use madplane_engine::{NodeId, Packet};
-use madplane_port::MadMessage;
+use madplane_engine::NodeId;
 use madplane_port::datagram::Datagrams;
 use madplane_port::link::Link;
 use madplane_shm::counters::Counter;
@@ -12,7 +11,7 @@ use madplane_shm::drop_reason::DropReason;
 use madplane_shm::process::unix_ns;
 
 use super::Worker;
-use crate::links::{PlaneLink, declared, packet_from};
+use crate::links::{PlaneLink, declared};
 use crate::orders::Report;
 
 /// A link that a worker is to serve.
@@ -39,18 +38,13 @@ impl Worker {
     /// Serves every link once; how much there was.
     pub(super) fn poll_links(&mut self, now_ns: u64) -> usize {
         let Self { shard, egress, most, .. } = self;
-        let (mut message, mut packet) = (MadMessage::default(), Packet::default());
         let mut work = 0;
         for place in 0..egress.links.len() {
             for _ in 0..*most {
-                let (count, node, port) = egress.links.receive(place, std::slice::from_mut(&mut message));
-                if count == 0 {
-                    break;
-                }
-                if packet_from(&message, &mut packet) {
-                    shard.arrive(now_ns, node, port, &mut packet, egress);
-                } else {
-                    egress.counts.drop(DropReason::Malformed);
+                let Some((node, port, packet)) = egress.links.receive(place) else { break };
+                match packet {
+                    Some(mut packet) => shard.arrive(now_ns, node, port, &mut packet, egress),
+                    None => egress.counts.drop(DropReason::Malformed),
                 }
                 egress.counts.add(Counter::LinkReceived, 1);
                 work += 1;
