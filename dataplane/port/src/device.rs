@@ -203,6 +203,16 @@ pub enum Backend {
     Umad,
 }
 
+impl Backend {
+    /// The word by which it is asked for and shown.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Verbs => "verbs",
+            Self::Umad => "umad",
+        }
+    }
+}
+
 /// A device as an operator names it: `[verbs:|umad:|auto:]NAME[,port=N][,gid=N][,peer=LID@GID...]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeviceSpec {
@@ -258,11 +268,7 @@ fn parse_peer(text: &str) -> Option<(u16, [u8; 16])> {
 
 impl fmt::Display for DeviceSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let backend = match self.backend {
-            Some(Backend::Verbs) => "verbs",
-            Some(Backend::Umad) => "umad",
-            None => "auto",
-        };
+        let backend = self.backend.map_or("auto", Backend::label);
         write!(f, "{backend}:{},port={},gid={}", self.device, self.port, self.gid_index)?;
         self.peers.iter().try_for_each(|(lid, gid)| write!(f, ",peer={lid}@{}", Ipv6Addr::from(*gid)))
     }
@@ -379,13 +385,30 @@ fn read(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap_or_default().trim().to_owned()
 }
 
+/// Where the kernel shows a port of a device.
+fn port_directory(root: &Path, name: &str, number: u8) -> PathBuf {
+    root.join("sys/class/infiniband").join(name).join("ports").join(number.to_string())
+}
+
+/// State of the port that is shown there, as PortInfo numbers it; `None` if there is no such port.
+fn read_state(port: &Path) -> Option<u32> {
+    read(&port.join("state")).split(':').next()?.parse().ok()
+}
+
+/// A number such as `0x1c`; `None` if there is none.
+fn read_hex(path: &Path) -> Option<u16> {
+    u16::from_str_radix(read(path).trim_start_matches("0x"), 16).ok()
+}
+
 fn port_facts(root: &Path, name: &str, number: u8) -> PortFacts {
-    let at = root.join("sys/class/infiniband").join(name).join("ports").join(number.to_string());
-    let state = read(&at.join("state")).split(':').next().and_then(|state| state.parse().ok()).unwrap_or(0);
-    let lid = read(&at.join("lid"));
-    let lid = u16::from_str_radix(lid.trim_start_matches("0x"), 16).unwrap_or(0);
-    let umad = umad_path_below(root, name, number);
-    PortFacts { number, state, lid, link_layer: read(&at.join("link_layer")), umad }
+    let at = port_directory(root, name, number);
+    PortFacts {
+        number,
+        state: read_state(&at).unwrap_or(0),
+        lid: read_hex(&at.join("lid")).unwrap_or(0),
+        link_layer: read(&at.join("link_layer")),
+        umad: umad_path_below(root, name, number),
+    }
 }
 
 /// The node that the kernel made for verbs of this device, if this user may open it.

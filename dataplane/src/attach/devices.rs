@@ -115,14 +115,6 @@ impl Held {
     }
 }
 
-/// What a device is called in a log.
-fn name_of(backend: Backend) -> &'static str {
-    match backend {
-        Backend::Verbs => "verbs",
-        Backend::Umad => "umad",
-    }
-}
-
 impl Housekeeping {
     /// Opens the devices that the plane was told to have, as far as they work.
     pub(crate) fn begin_devices(&mut self, sources: &Sources) {
@@ -171,7 +163,7 @@ impl Housekeeping {
             Err(reasons) => {
                 let tried = spec.backends().iter().zip(&reasons);
                 let lines: Vec<String> =
-                    tried.map(|(backend, reason)| format!("by {}: {reason}", name_of(*backend))).collect();
+                    tried.map(|(backend, reason)| format!("by {}: {reason}", backend.label())).collect();
                 // the last is that of the backend which needs least; after the first time there is only one
                 let why = reasons.last().map(ToString::to_string).unwrap_or_default();
                 self.device_is_unavailable(number, why, &lines);
@@ -186,7 +178,7 @@ impl Housekeeping {
             Err(error) => {
                 let why =
                     Unavailable::Failed { step: "registering an agent", why: error.to_string() }.to_string();
-                self.device_is_unavailable(number, why.clone(), &[format!("by {}: {why}", name_of(backend))]);
+                self.device_is_unavailable(number, why.clone(), &[format!("by {}: {why}", backend.label())]);
                 return;
             }
         };
@@ -205,11 +197,11 @@ impl Housekeeping {
         record.backend.store(kind, Ordering::Relaxed);
         record.why.store(&passed_over.first().map(ToString::to_string).unwrap_or_default());
         for (backend, reason) in spec.backends().iter().zip(&passed_over) {
-            tracing::warn!("device {}: by {}: {reason}", spec.device(), name_of(*backend));
+            tracing::warn!("device {}: by {}: {reason}", spec.device(), backend.label());
         }
         let held = &mut self.devices[number];
         (held.identity, held.why, held.looks) = (identity, String::new(), 0);
-        tracing::info!("device {spec} opened by {}", name_of(backend));
+        tracing::info!("device {spec} opened by {}", backend.label());
         self.show_identity(number);
         let place = self.place_of_device(number);
         if self.is_sm_held(place)

@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use super::read;
+use super::{port_directory, read, read_hex, read_state};
 
 /// PortState of a port that carries packets.
 pub const ACTIVE: u32 = 4;
@@ -38,17 +38,16 @@ impl PortIdentity {
     /// The same, of the machine whose files lie below `root`.
     pub fn read_below(root: &Path, name: &str, port: u8) -> Option<Self> {
         let device = root.join("sys/class/infiniband").join(name);
-        let at = device.join("ports").join(port.to_string());
+        let at = port_directory(root, name, port);
         if !at.exists() {
             return None;
         }
-        let hex = |text: &str| u16::from_str_radix(text.trim_start_matches("0x"), 16).ok();
-        let key = |index: u32| hex(&read(&at.join("pkeys").join(index.to_string())));
+        let key = |index: u32| read_hex(&at.join("pkeys").join(index.to_string()));
         Some(Self {
             node_guid: u64::from_str_radix(&read(&device.join("node_guid")).replace(':', ""), 16)
                 .unwrap_or(0),
-            state: read(&at.join("state")).split(':').next().and_then(|text| text.parse().ok()).unwrap_or(0),
-            lid: hex(&read(&at.join("lid"))).unwrap_or(0),
+            state: read_state(&at).unwrap_or(0),
+            lid: read_hex(&at.join("lid")).unwrap_or(0),
             lmc: read(&at.join("lid_mask_count")).parse().unwrap_or(0),
             ethernet: read(&at.join("link_layer")) == "Ethernet",
             p_keys: (0..MOST_P_KEYS).map_while(key).collect(),
@@ -57,8 +56,7 @@ impl PortIdentity {
 
     /// State of a port alone, which is one small file.
     pub fn read_state(name: &str, port: u8) -> Option<u32> {
-        let path = format!("/sys/class/infiniband/{name}/ports/{port}/state");
-        std::fs::read_to_string(path).ok()?.split(':').next()?.trim().parse().ok()
+        read_state(&port_directory(Path::new("/"), name, port))
     }
 
     /// Whether it carries packets.
