@@ -55,28 +55,43 @@ fn calls(table: &str) -> BTreeMap<String, u64> {
         .collect()
 }
 
-#[test]
-fn a_stream_of_mads_costs_the_worker_no_system_call() {
+/// A plane, and what it serves; `None` where there is no daemon.
+fn started(arguments: &[&str]) -> Option<(Fabric, Plane)> {
     if let Err(error) = daemon() {
-        return skip(&error.to_string());
+        skip(&error.to_string());
+        return None;
     }
-    let fabric = Fabric::from_spec(HOSTS_648).unwrap();
+    let fabric = Fabric::from_spec(HOSTS_648).expect("a built-in fabric");
     let plane = Plane::start(&PlaneOptions {
         fabric: fabric.spec.clone(),
         at: Some(fabric.host_selector()),
+        arguments: arguments.iter().map(|word| (*word).to_owned()).collect(),
         ..PlaneOptions::default()
-    })
-    .unwrap();
+    });
+    Some((fabric, plane.expect("the daemon is there")))
+}
+
+/// A trace of the plane's worker; `None` where nobody may trace.
+fn traced(plane: &Plane) -> Option<Trace> {
+    match Trace::start(plane) {
+        Ok(trace) => Some(trace),
+        Err(error) => {
+            skip(&format!("strace cannot trace here: {error}"));
+            None
+        }
+    }
+}
+
+#[test]
+fn a_stream_of_mads_costs_the_worker_no_system_call() {
+    let Some((fabric, plane)) = started(&[]) else { return };
     let status = plane.status().unwrap();
     // without a core of its own a worker yields to its clients, and that is a system call
     let pinned = status.worker(0).cpu.load(Ordering::Relaxed) != u32::MAX;
     if !pinned {
         return skip("the worker has no core of its own");
     }
-    let trace = match Trace::start(&plane) {
-        Ok(trace) => trace,
-        Err(error) => return skip(&format!("strace cannot trace here: {error}")),
-    };
+    let Some(trace) = traced(&plane) else { return };
     let mut client = RingClient::attach(plane.paths(), "", 0).unwrap();
     let mut query = client.query(&fabric.route(4).unwrap());
     client.ask_many(&mut query, MADS, 64).unwrap();
@@ -90,25 +105,12 @@ fn a_stream_of_mads_costs_the_worker_no_system_call() {
 
 #[test]
 fn the_counters_of_an_interrupt_worker_are_its_system_calls() {
-    if let Err(error) = daemon() {
-        return skip(&error.to_string());
-    }
-    let fabric = Fabric::from_spec(HOSTS_648).unwrap();
-    let plane = Plane::start(&PlaneOptions {
-        fabric: fabric.spec.clone(),
-        at: Some(fabric.host_selector()),
-        arguments: vec!["--mode".to_owned(), "interrupt".to_owned()],
-        ..PlaneOptions::default()
-    })
-    .unwrap();
+    let Some((fabric, plane)) = started(&["--mode", "interrupt"]) else { return };
     let status = plane.status().unwrap();
     let client = RingClient::attach(plane.paths(), "", 0).unwrap();
     let query = client.query(&fabric.route(4).unwrap());
     let mut sessions = Sessions::new(client, query);
-    let trace = match Trace::start(&plane) {
-        Ok(trace) => trace,
-        Err(error) => return skip(&format!("strace cannot trace here: {error}")),
-    };
+    let Some(trace) = traced(&plane) else { return };
     let counted = || {
         // idle workers show their counts ten times a second
         std::thread::sleep(Duration::from_millis(500));
