@@ -5,6 +5,7 @@
 //! thread; a transport with a thread of its own (QUIC) meets it through rings.
 
 use std::os::fd::BorrowedFd;
+use std::sync::{Arc, Mutex, PoisonError};
 
 pub mod pair;
 
@@ -31,6 +32,23 @@ pub struct Mishaps {
     pub overflowed: u64,
     /// Peers that could not show who they are; over queue pairs, frames and questions of others than the peer.
     pub refused_peers: u64,
+}
+
+/// How a transport with a service of its own stands, in one line for people: the service writes it, housekeeping reads it, a worker
+/// never touches it.
+#[derive(Debug, Clone, Default)]
+pub struct Standing(Arc<Mutex<String>>);
+
+impl Standing {
+    /// Says something else from now on.
+    pub fn set(&self, text: String) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = text;
+    }
+
+    /// What was said last.
+    pub fn text(&self) -> String {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
 }
 
 /// Both directions of a transport; a link owns it whole.

@@ -27,7 +27,8 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
 use credentials::{CredentialError, Credentials};
-use rings::{QuicDatagrams, Watch};
+use madplane_port::datagram::Standing;
+use rings::QuicDatagrams;
 
 /// The protocol that both ends have to speak.
 pub const ALPN: &[u8] = b"madplane/1";
@@ -164,17 +165,17 @@ impl Service {
     ///
     /// # Errors
     /// [`OpenError`], if there will never be a connection.
-    pub fn open(&self, options: QuicOptions) -> Result<(QuicDatagrams, Watch), OpenError> {
+    pub fn open(&self, options: QuicOptions) -> Result<(QuicDatagrams, Standing), OpenError> {
         let credentials = Credentials::load(Path::new(&options.credentials))?;
         let fail = |source| OpenError::Socket { local: options.local, source };
         let socket = bind(options.local).map_err(fail)?;
         socket.set_nonblocking(true).map_err(fail)?;
-        let (worker, watch, service, hears) =
+        let (worker, standing, service, hears) =
             rings::rings().map_err(|errno| OpenError::Start(errno.into()))?;
         let task = task::Task::new(options, &credentials, socket, service, hears);
         let orders = self.orders.as_ref().ok_or(OpenError::Ended)?;
         orders.send(task).map_err(|_| OpenError::Ended)?;
-        Ok((worker, watch))
+        Ok((worker, standing))
     }
 }
 

@@ -6,14 +6,14 @@
 //! | ring in | service | worker | `ringbuf`'s own |
 //! | flags | who sleeps raises, who rings lowers | both | see `SleepFlag` |
 //! | carrier, counts | service | worker | relaxed: they say when, and order nothing |
-//! | text | service | housekeeping | a lock that the worker never takes |
+//! | standing | service | housekeeping | see [`Standing`] |
 //!
 //! A frame that finds the ring full is lost: outwards [`Datagrams::send`] says so, inwards it is counted.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
-use madplane_port::datagram::{Carrier, Datagrams, MAX_FRAME, Mishaps};
+use madplane_port::datagram::{Carrier, Datagrams, MAX_FRAME, Mishaps, Standing};
 use madplane_shm::doorbell::{Doorbell, SleepFlag};
 use madplane_shm::sync::{AtomicU32, AtomicU64, Ordering};
 use ringbuf::traits::{Consumer, Observer, Producer, Split};
@@ -54,7 +54,7 @@ pub(crate) struct Shared {
     worker: (SleepFlag, Doorbell),
     /// The service's task sleeps, and what wakes it.
     pub(crate) service: (SleepFlag, Doorbell),
-    text: Mutex<String>,
+    standing: Standing,
 }
 
 const DOWN: u32 = 0;
@@ -62,7 +62,7 @@ const UP: u32 = 1;
 
 impl Shared {
     pub(crate) fn set(&self, up: bool, text: String) {
-        *self.text.lock().unwrap_or_else(PoisonError::into_inner) = text;
+        self.standing.set(text);
         self.carrier.store(if up { UP } else { DOWN }, Ordering::Relaxed);
         self.wake_worker();
     }
@@ -75,17 +75,6 @@ impl Shared {
 
     pub(crate) fn worker_is_gone(&self) -> bool {
         self.worker_gone.load(Ordering::Relaxed) != 0
-    }
-}
-
-/// Says how a transport stands; for housekeeping.
-#[derive(Debug, Clone)]
-pub struct Watch(Arc<Shared>);
-
-impl Watch {
-    /// One line for people.
-    pub fn text(&self) -> String {
-        self.0.text.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
@@ -111,7 +100,7 @@ impl std::fmt::Debug for QuicDatagrams {
 }
 
 /// Makes both ends; the service hears at the descriptor that it is rung.
-pub(crate) fn rings() -> Result<(QuicDatagrams, Watch, ServiceEnd, OwnedFd), rustix::io::Errno> {
+pub(crate) fn rings() -> Result<(QuicDatagrams, Standing, ServiceEnd, OwnedFd), rustix::io::Errno> {
     let (out_producer, out_consumer) = HeapRb::new(DEPTH).split();
     let (in_producer, in_consumer) = HeapRb::new(DEPTH).split();
     // a pipe: the runtime knows how to wait for one
@@ -124,11 +113,12 @@ pub(crate) fn rings() -> Result<(QuicDatagrams, Watch, ServiceEnd, OwnedFd), rus
         worker_gone: AtomicU32::new(0),
         worker: (SleepFlag::default(), Doorbell::create()?),
         service: (SleepFlag::default(), rings_service),
-        text: Mutex::new("starting".to_owned()),
+        standing: Standing::default(),
     });
+    shared.standing.set("starting".to_owned());
     let worker = QuicDatagrams { shared: shared.clone(), out: out_producer, into: in_consumer, given: false };
     let service = ServiceEnd { shared: shared.clone(), out: out_consumer, into: in_producer };
-    Ok((worker, Watch(shared), service, hears))
+    Ok((worker, shared.standing.clone(), service, hears))
 }
 
 impl ServiceEnd {
@@ -214,7 +204,7 @@ impl Datagrams for QuicDatagrams {
     }
 
     fn describe(&self) -> String {
-        Watch(self.shared.clone()).text()
+        self.shared.standing.text()
     }
 }
 

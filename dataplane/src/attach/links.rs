@@ -7,13 +7,13 @@
 use std::time::{Duration, Instant};
 
 use madplane_engine::NodeId;
+use madplane_port::datagram::Standing;
 use madplane_shm::links::LinkSpec;
 use madplane_shm::process::unix_ns;
 use madplane_shm::status::{LINK_UNAVAILABLE, MAX_LINKS};
 use madplane_shm::sync::Ordering;
 
 use super::Housekeeping;
-use crate::links::open::Describe;
 use crate::orders::{Order, Report};
 use crate::worker::NewLink;
 
@@ -21,36 +21,35 @@ use crate::worker::NewLink;
 const TRY_AGAIN: Duration = Duration::from_secs(5);
 
 /// A link that a worker serves.
+#[derive(Debug)]
 pub(super) struct Held {
     spec: LinkSpec,
     place: (NodeId, u8),
-    describe: Describe,
+    standing: Standing,
 }
 
 /// A link that cannot be.
 #[derive(Debug)]
 pub(crate) struct WrongLink {
-    /// The port as it was asked for; empty if it is the whole list.
-    pub(crate) at: String,
-    /// All that was asked for; `None` if it is the whole list.
+    /// What was asked for; `None` if it is the whole list.
     spec: Option<LinkSpec>,
     /// One line.
     pub(crate) text: String,
 }
 
-impl std::fmt::Display for WrongLink {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        if self.at.is_empty() {
-            f.write_str(&self.text)
-        } else {
-            write!(f, "link {}: {}", self.at, self.text)
-        }
+impl WrongLink {
+    /// Whether a change of the link at this port has to be refused for it.
+    pub(super) fn concerns(&self, at: &str) -> bool {
+        self.spec.as_ref().is_none_or(|spec| spec.at == at)
     }
 }
 
-impl std::fmt::Debug for Held {
+impl std::fmt::Display for WrongLink {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Held").field("spec", &self.spec).finish_non_exhaustive()
+        match &self.spec {
+            None => f.write_str(&self.text),
+            Some(spec) => write!(f, "link {}: {}", spec.at, self.text),
+        }
     }
 }
 
@@ -71,7 +70,7 @@ impl Housekeeping {
                 }
             }
             // a list that cannot be read is no wish to have no links
-            Err(text) => return Err(vec![WrongLink { at: String::new(), spec: None, text }]),
+            Err(text) => return Err(vec![WrongLink { spec: None, text }]),
         }
         for number in 0..self.links.len() {
             let stays = self.links[number].as_ref().is_none_or(|held| wanted.contains(&held.spec));
@@ -82,7 +81,7 @@ impl Housekeeping {
         for spec in wanted {
             let there = self.links.iter().flatten().any(|held| held.spec == spec);
             if !there && let Err(text) = self.open_link(&spec) {
-                wrong.push(WrongLink { at: spec.at.clone(), spec: Some(spec), text });
+                wrong.push(WrongLink { spec: Some(spec), text });
             }
         }
         // an address or a file may come later
@@ -129,7 +128,7 @@ impl Housekeeping {
         else {
             return Err(format!("a plane has at most {MAX_LINKS} links to others"));
         };
-        let (transport, describe) = self.transports.open(spec)?;
+        let (transport, standing) = self.transports.open(spec)?;
         let node_guid = self.topology.nodes.get(end.node as usize).map_or(0, |node| node.guid);
         let new = NewLink { number, node: end.node, port: end.port, node_guid, transport };
         let worker = self.worker_of(end.node);
@@ -140,7 +139,7 @@ impl Housekeeping {
         }
         tracing::info!("link {spec} opened");
         self.links_seen[usize::from(number)] = (0, 0);
-        self.links[usize::from(number)] = Some(Held { spec: spec.clone(), place, describe });
+        self.links[usize::from(number)] = Some(Held { spec: spec.clone(), place, standing });
         Ok(())
     }
 
@@ -178,16 +177,16 @@ impl Housekeeping {
     /// Shows links that could not be opened, and why, in records that no open link has; those of former ones are free again.
     pub(crate) fn show_unavailable(&self, wrong: &[WrongLink]) {
         let mut free = (0..self.links.len()).filter(|number| self.links[*number].is_none());
-        for WrongLink { at, spec, text } in wrong {
+        for WrongLink { spec, text } in wrong {
             let Some(spec) = spec else { continue };
             let Some(number) = free.next() else { return };
             let record = self.status.link(number);
-            match madplane_topology::parse_endpoint(&self.topology, at) {
+            match madplane_topology::parse_endpoint(&self.topology, &spec.at) {
                 Ok(end) => self.show_place(number, (end.node, end.port)),
                 Err(_) => {
                     record.node_guid.store(0, Ordering::Relaxed);
                     record.port.store(0, Ordering::Relaxed);
-                    record.node.store(at);
+                    record.node.store(&spec.at);
                 }
             }
             record.clear_counts();
@@ -210,7 +209,7 @@ impl Housekeeping {
     pub(super) fn show_links(&self) {
         for (number, held) in self.links.iter().enumerate() {
             if let Some(held) = held {
-                self.status.link(number).transport.store(&(held.describe)());
+                self.status.link(number).transport.store(&held.standing.text());
             }
         }
     }
@@ -236,7 +235,7 @@ impl Housekeeping {
             let (place, at) = (held.place, held.spec.at.clone());
             let up = counts.0 > counts.1;
             let text = format!("link {at} is {}", if up { "up" } else { "down" });
-            tracing::info!("{text}: {}", (held.describe)());
+            tracing::info!("{text}: {}", held.standing.text());
             self.tell_control(madplane_shm::command::event::LINK, place, u32::from(up), &text);
         }
     }

@@ -369,7 +369,7 @@ impl Housekeeping {
                 // another one that is still impossible is no fault of this
                 let selector = item.selector();
                 let (mine, others): (Vec<_>, Vec<_>) =
-                    wrong.into_iter().partition(|wrong| wrong.at.is_empty() || wrong.at == selector);
+                    wrong.into_iter().partition(|wrong| wrong.concerns(&selector));
                 // this one will be taken off the list again
                 self.show_unavailable(&others);
                 return mine.into_iter().next().map_or(Ok(None), |wrong| Err((EINVAL, wrong.text)));

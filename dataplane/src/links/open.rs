@@ -3,13 +3,10 @@
 //! Called by housekeeping only. A transport is named by the word before the first colon of `via=`: `quic` or `verbs`, in builds with
 //! the feature of that name. Its service thread is started with the first link that needs it and lives as long as the plane.
 
-use madplane_port::datagram::Datagrams;
+use madplane_port::datagram::{Datagrams, Standing};
 #[cfg(feature = "verbs")]
 use madplane_port::verbs::links as verbs;
 use madplane_shm::links::LinkSpec;
-
-/// Says how a transport stands, in one line.
-pub type Describe = Box<dyn Fn() -> String + Send>;
 
 /// What the transports of a plane have in common: their threads.
 #[derive(Debug, Default)]
@@ -25,7 +22,7 @@ impl Transports {
     ///
     /// # Errors
     /// One line: what was not understood, or why it is unavailable.
-    pub fn open(&mut self, spec: &LinkSpec) -> Result<(Box<dyn Datagrams>, Describe), String> {
+    pub fn open(&mut self, spec: &LinkSpec) -> Result<(Box<dyn Datagrams>, Standing), String> {
         let (kind, local) = spec.via.split_once(':').unwrap_or((&spec.via, ""));
         match kind {
             "quic" => self.open_quic(local, spec),
@@ -35,7 +32,7 @@ impl Transports {
     }
 
     #[cfg(feature = "quic")]
-    fn open_quic(&mut self, local: &str, spec: &LinkSpec) -> Result<(Box<dyn Datagrams>, Describe), String> {
+    fn open_quic(&mut self, local: &str, spec: &LinkSpec) -> Result<(Box<dyn Datagrams>, Standing), String> {
         let options = madplane_quic::QuicOptions::parse(local, &spec.peer, &spec.credentials);
         let options = options.map_err(|error| error.to_string())?;
         let service = match &mut self.quic {
@@ -44,12 +41,12 @@ impl Transports {
                 madplane_quic::Service::start().map_err(|error| format!("cannot start QUIC: {error}"))?,
             ),
         };
-        let (datagrams, watch) = service.open(options).map_err(|error| error.to_string())?;
-        Ok((Box::new(datagrams), Box::new(move || watch.text())))
+        let (datagrams, standing) = service.open(options).map_err(|error| error.to_string())?;
+        Ok((Box::new(datagrams), standing))
     }
 
     #[cfg(feature = "verbs")]
-    fn open_verbs(&mut self, local: &str, spec: &LinkSpec) -> Result<(Box<dyn Datagrams>, Describe), String> {
+    fn open_verbs(&mut self, local: &str, spec: &LinkSpec) -> Result<(Box<dyn Datagrams>, Standing), String> {
         let options = verbs::LinkOptions::parse(local, &spec.peer, &spec.credentials);
         let options = options.map_err(|error| error.to_string())?;
         let service = match &mut self.verbs {
@@ -58,19 +55,19 @@ impl Transports {
                 verbs::Service::start().map_err(|error| format!("cannot serve links over verbs: {error}"))?,
             ),
         };
-        let (datagrams, watch) = service.open(options).map_err(|error| error.to_string())?;
-        Ok((Box::new(datagrams), Box::new(move || watch.text())))
+        let (datagrams, standing) = service.open(options).map_err(|error| error.to_string())?;
+        Ok((Box::new(datagrams), standing))
     }
 
     #[cfg(not(feature = "verbs"))]
     #[expect(clippy::unused_self, reason = "as with the feature")]
-    fn open_verbs(&mut self, _: &str, _: &LinkSpec) -> Result<(Box<dyn Datagrams>, Describe), String> {
+    fn open_verbs(&mut self, _: &str, _: &LinkSpec) -> Result<(Box<dyn Datagrams>, Standing), String> {
         Err("via=verbs is unavailable, because this build has no verbs".to_owned())
     }
 
     #[cfg(not(feature = "quic"))]
     #[expect(clippy::unused_self, reason = "as with the feature")]
-    fn open_quic(&mut self, _: &str, _: &LinkSpec) -> Result<(Box<dyn Datagrams>, Describe), String> {
+    fn open_quic(&mut self, _: &str, _: &LinkSpec) -> Result<(Box<dyn Datagrams>, Standing), String> {
         Err("via=quic is unavailable, because this build has no QUIC".to_owned())
     }
 }

@@ -26,9 +26,10 @@ use std::thread::JoinHandle;
 use madplane_shm::doorbell::Doorbell;
 
 use super::UdDatagrams;
+use crate::datagram::Standing;
 use crate::device::{DeviceSpec, SpecError, Unavailable};
 use crate::rendezvous::{MAX_NAME, Name, Place};
-pub use rings::{LinkDatagrams, LinkQueue, Watch};
+pub use rings::{LinkDatagrams, LinkQueue};
 
 /// What a link over a queue pair needs to know.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -125,7 +126,7 @@ fn number_in(text: &str) -> Option<u16> {
 #[derive(Debug)]
 struct Order {
     options: LinkOptions,
-    reply: SyncSender<Result<(LinkDatagrams, Watch), OpenError>>,
+    reply: SyncSender<Result<(LinkDatagrams, Standing), OpenError>>,
 }
 
 /// The thread that looks after links over queue pairs.
@@ -156,7 +157,7 @@ impl Service {
     ///
     /// # Errors
     /// [`OpenError`], of which [`OpenError::Unavailable`] may pass.
-    pub fn open(&self, options: LinkOptions) -> Result<(LinkDatagrams, Watch), OpenError> {
+    pub fn open(&self, options: LinkOptions) -> Result<(LinkDatagrams, Standing), OpenError> {
         let (reply, answer) = sync_channel(1);
         let orders = self.orders.as_ref().ok_or(OpenError::Ended)?;
         orders.send(Order { options, reply }).map_err(|_| OpenError::Ended)?;

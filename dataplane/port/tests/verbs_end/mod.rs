@@ -4,8 +4,9 @@
 
 use std::net::Ipv6Addr;
 
+use madplane_port::datagram::Standing;
 use madplane_port::link::{Declared, Link};
-use madplane_port::verbs::links::{LinkOptions, Service, Watch};
+use madplane_port::verbs::links::{LinkOptions, Service};
 use madplane_shm::process::unix_ns;
 
 use crate::support::gid_of;
@@ -14,7 +15,7 @@ use crate::support::gid_of;
 #[allow(dead_code, reason = "each test program uses a part")]
 pub(crate) struct VerbsEnd {
     pub(crate) link: Link,
-    pub(crate) watch: Watch,
+    pub(crate) watch: Standing,
     pub(crate) service: Service,
 }
 

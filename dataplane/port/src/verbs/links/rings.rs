@@ -7,10 +7,10 @@
 //! | flag | worker raises, who rings lowers | both | see `SleepFlag` |
 //! | rung | service, then worker | worker | relaxed: it is set before the ring that it tells of |
 //! | carrier, counts | service | worker | relaxed: they say when, and order nothing |
-//! | text | service | housekeeping | a lock that the worker never takes |
+//! | standing | service | housekeeping | see [`Standing`] |
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use madplane_shm::doorbell::{Doorbell, SleepFlag};
 use madplane_shm::sync::{AtomicU32, AtomicU64, Ordering};
@@ -19,7 +19,7 @@ use ringbuf::{HeapCons, HeapProd, HeapRb};
 use rustix::event::epoll;
 
 use super::UdDatagrams;
-use crate::datagram::{Carrier, Datagrams, Mishaps};
+use crate::datagram::{Carrier, Datagrams, Mishaps, Standing};
 use crate::rendezvous::End;
 
 /// Words that may be on their way to a worker.
@@ -81,7 +81,7 @@ pub(super) struct Shared {
     /// What the worker waits for: the bell, and the completion channel of the queue of the day.
     wakes: OwnedFd,
     service: Arc<Doorbell>,
-    text: Mutex<String>,
+    pub(super) standing: Standing,
 }
 
 impl Shared {
@@ -95,8 +95,9 @@ impl Shared {
             rung: AtomicU32::new(0),
             wakes: epoll::create(epoll::CreateFlags::CLOEXEC)?,
             service,
-            text: Mutex::new("starting".to_owned()),
+            standing: Standing::default(),
         };
+        shared.standing.set("starting".to_owned());
         shared.wait_for(&shared.bell)?;
         Ok(shared)
     }
@@ -113,27 +114,8 @@ impl Shared {
         }
     }
 
-    pub(super) fn set_text(&self, text: String) {
-        *self.text.lock().unwrap_or_else(PoisonError::into_inner) = text;
-    }
-
     pub(super) fn count_refused(&self) {
         self.refused.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn text(&self) -> String {
-        self.text.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-}
-
-/// Says how a transport stands; for housekeeping.
-#[derive(Debug, Clone)]
-pub struct Watch(Arc<Shared>);
-
-impl Watch {
-    /// One line for people.
-    pub fn text(&self) -> String {
-        self.0.text()
     }
 }
 
@@ -165,14 +147,14 @@ pub(super) struct ServiceEnd<Q: LinkQueue = UdDatagrams> {
 /// Makes both ends; `service` is rung when a queue comes back and when the worker's end goes.
 pub(super) fn rings<Q: LinkQueue>(
     service: Arc<Doorbell>,
-) -> Result<(LinkDatagrams<Q>, Watch, ServiceEnd<Q>), rustix::io::Errno> {
+) -> Result<(LinkDatagrams<Q>, Standing, ServiceEnd<Q>), rustix::io::Errno> {
     let (words, taken) = HeapRb::new(WORDS).split();
     let (back, returned) = HeapRb::new(BACK).split();
     let shared = Arc::new(Shared::new(service)?);
     let worker =
         LinkDatagrams { shared: shared.clone(), queue: None, words: taken, back, former: Mishaps::default() };
     let end = ServiceEnd { shared: shared.clone(), words, back: returned, lent: false };
-    Ok((worker, Watch(shared), end))
+    Ok((worker, shared.standing.clone(), end))
 }
 
 impl<Q: LinkQueue> ServiceEnd<Q> {
@@ -338,7 +320,7 @@ impl<Q: LinkQueue> Datagrams for LinkDatagrams<Q> {
     }
 
     fn describe(&self) -> String {
-        self.shared.text()
+        self.shared.standing.text()
     }
 }
 
@@ -430,7 +412,7 @@ mod tests {
         service.shared.count_refused();
         let counted = Mishaps { oversized: 1, overflowed: 0, refused_peers: 4 };
         assert_eq!(worker.mishaps(), counted, "what the former queue counted is kept");
-        service.shared.set_text("gone".to_owned());
+        service.shared.standing.set("gone".to_owned());
         assert_eq!((watch.text(), worker.describe()), ("gone".to_owned(), "gone".to_owned()));
         drop(worker);
         assert!(service.worker_is_gone() && bell.take());

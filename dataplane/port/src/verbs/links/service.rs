@@ -20,8 +20,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::super::{QueueSettings, UdDatagrams};
 use super::device::{Incoming, OpenPort, Sender};
-use super::rings::{LinkDatagrams, ServiceEnd, Watch, rings};
+use super::rings::{LinkDatagrams, ServiceEnd, rings};
 use super::{LinkOptions, OpenError, Order};
+use crate::datagram::Standing;
 use crate::device::{DeviceSpec, Unavailable, p_key_index};
 use crate::rendezvous::{End, Heard, Meeting, Message, Wrong};
 
@@ -211,7 +212,7 @@ impl Served {
             }
         };
         if text != self.text {
-            self.end.shared.set_text(text.clone());
+            self.end.shared.standing.set(text.clone());
             self.text = text;
         }
     }
@@ -265,7 +266,7 @@ impl Serve {
         }
     }
 
-    fn open(&mut self, options: LinkOptions) -> Result<(LinkDatagrams, Watch), OpenError> {
+    fn open(&mut self, options: LinkOptions) -> Result<(LinkDatagrams, Standing), OpenError> {
         // one that was taken away just now is no obstacle
         self.links.retain(|link| !link.end.worker_is_gone());
         let same = |link: &Served| {
@@ -288,7 +289,7 @@ impl Serve {
             none => none.insert(OpenPort::open(&options.device)?),
         };
         let (queue, p_key_index) = open_queue(&options, port)?;
-        let (worker, watch, end) =
+        let (worker, standing, end) =
             rings(self.bell.clone()).map_err(|errno| OpenError::Start(errno.into()))?;
         let mut link = Served {
             meeting: Meeting::new(options.peer, options.name),
@@ -307,7 +308,7 @@ impl Serve {
         };
         link.begin(queue, p_key_index);
         self.links.push(link);
-        Ok((worker, watch))
+        Ok((worker, standing))
     }
 
     fn look_after_port(&mut self, at: usize, now_ns: u64) {
